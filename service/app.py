@@ -66,7 +66,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     504: {"model": shapes.Problem, "description": "The request took longer than its deadline"},
     507: {"model": shapes.Problem, "description": "The disk or the quota has no room"},
 }
-"""The error responses of all calls of the API."""
+"""Error responses that the OpenAPI document lists for every operation of the API."""
 PRIVATE = 0o077
 """The umask of the server and its child processes: no other user of the machine reads their files."""
 
@@ -92,7 +92,7 @@ class Application:
             lifespan=self._lifespan,
             redoc_url=None,
             swagger_ui_parameters={"validatorUrl": None},  # the page would send requests to a foreign host
-            strict_content_type=False,  # it guards against requests of other sites, which `Hosts` refuses
+            strict_content_type=False,  # the check guards against cross-site requests, which `Hosts` refuses
         )
         problems.install(app)
         checked = [Depends(check_request)]
@@ -112,7 +112,7 @@ class Application:
         return app
 
     def open(self) -> ASGIApp:
-        """Build the parts, and return the app with all middlewares around it.
+        """Build the parts, and return the app wrapped in all middlewares.
 
         Raises:
             TracedockError: a part can't be built.
@@ -135,7 +135,7 @@ class Application:
         services = parts.services
         starting = asyncio.create_task(self._start_jobs(services))
         await asyncio.sleep(0)
-        if starting.done():  # otherwise it waits for disk space
+        if starting.done():  # otherwise the task waits for disk space
             starting.result()
         services.uploads.start()
         parts.retention.start()
@@ -155,14 +155,14 @@ class Application:
 
     @staticmethod
     async def _start_jobs(services: Services) -> None:
-        """Queue the jobs of an earlier server again, once the catalog has room for that, and start to run jobs."""
+        """Queue the jobs of an earlier server again, then start to run jobs; a full disk delays both."""
         await until_written(services.jobs.requeue, "the jobs of an earlier server")
         services.ingests.start()
         services.derivations.start()
         services.imports.start()
 
     async def stop_work(self) -> None:
-        """Stop all work that requests wait for; what takes longer than the deadline ends with the process."""
+        """Stop all work that requests wait for. Work that outlasts the deadline ends with the process."""
         if self.parts is None:
             return
         services = self.parts.services
@@ -181,10 +181,10 @@ class Application:
 
 
 class PortRouter:
-    """One server on two ports: requests to the listener's port go to its app, all others to the main app.
+    """Router of one server's two ports: the listener's app serves the listener's port, the main app the other one.
 
     Args:
-        services: the parts that the listener's app works with.
+        services: the parts that the listener's app uses.
         main: the main app.
     """
 
@@ -200,10 +200,12 @@ class PortRouter:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that reports when it listens, and stops the application's work before it waits for requests.
+    """A uvicorn server that reports when it listens.
+
+    On shutdown it stops the application's work first, and only then waits for open requests.
 
     Args:
-        config: of uvicorn.
+        config: uvicorn's configuration.
         application: the application.
         on_ready: called once the server listens.
     """
@@ -214,19 +216,19 @@ class Server(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then report it."""
+        """Start the server, then call `on_ready` if it listens."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop the work, then the requests, which no longer wait for anything."""
+        """Stop the work, then the server: by then, requests no longer wait for work."""
         await self._application.stop_work()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Shut down on SIGINT and SIGTERM; uvicorn itself would raise the signal again after an orderly shutdown."""
+        """Shut down on SIGINT and SIGTERM. uvicorn's own method raises the signal again after an orderly shutdown."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -276,8 +278,8 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         PortRouter(services, main), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
         log_level="warning", access_log=False, lifespan="on", ws_max_size=FILE_PIECE_MAX,
         ws_per_message_deflate=False,  # a frame of some KB could inflate to messages of many MB
-        timeout_graceful_shutdown=1,  # the work has ended by then: what is left waits for clients that do not read
+        timeout_graceful_shutdown=1,  # the work has ended by then: the remaining requests have clients that do not read
     )  # fmt: skip
     gc.collect()
-    gc.freeze()  # modules stay, so the collections that follow requests skip them
+    gc.freeze()  # modules are never freed, so later collections can skip them
     Server(config, application, lambda: on_ready(url) if on_ready else None).run(sockets)

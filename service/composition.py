@@ -1,4 +1,4 @@
-"""The composition of the service: each part is built here, from the settings, and handed to those that use it."""
+"""The composition of the service: builds each part from the settings, and passes it to the parts that use it."""
 
 import asyncio
 import contextlib
@@ -44,25 +44,25 @@ from service.streaming.scan import machine_code
 log = logging.getLogger(__name__)
 
 _PREPARE_DELAY_S = 3.0
-"""Delay after an ingest before processes are prepared: requests about its trace go first."""
+"""Seconds between an ingest and the preparation of processes: requests for the new trace go first."""
 
 
 @dataclass(frozen=True)
 class ReadyProcesses:
-    """The processes that are kept ready once there is a trace; before, they would only take memory."""
+    """The processes that are kept ready once a trace exists. Before that, they would only take memory."""
 
     exports: Exports
     renderings: Renderings
     analyses: Analyses
 
     def prepare(self) -> None:
-        """Start those that do not run."""
+        """Start the processes that do not run yet."""
         self.exports.prepare()
         self.renderings.prepare()
         self.analyses.prepare()
 
     def prepare_later(self) -> None:
-        """Start them after a delay."""
+        """Start the processes after `_PREPARE_DELAY_S`."""
         asyncio.get_running_loop().call_later(_PREPARE_DELAY_S, self.prepare)
 
 
@@ -71,9 +71,9 @@ class Composition:
     """All parts of the service.
 
     Attributes:
-        services: the parts that routes work with.
-        access: authentication.
-        hosts: the names of the server, and the pages that may use it.
+        services: the parts that routes use.
+        access: authenticates clients.
+        hosts: the host names of the server, and the origins whose pages may use it.
         renderings: the processes that write the documents that engines load.
         ready_processes: the processes that are kept ready.
         retention: removes old traces.
@@ -105,7 +105,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     engine, ui = provision.provide(settings)
     log.warning(
         "guards of the engines: %s", protections.summary(settings)
-    )  # a warning, to show without a logging setup
+    )  # a warning, because it shows without a logging setup
     if machine_code.folder() is None:
         log.warning("%s", machine_code.NOT_KEPT)
     folder.open()
@@ -134,7 +134,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     )
     fleet = Fleet.of(
         settings, TraceProcessorDriver(settings), folder.incoming, room
-    )  # a folder that is emptied at each start
+    )  # the folder `incoming` is emptied at each start
     exports = Exports(keep_ready=settings.keep_ready, deadline_s=settings.analysis_timeout_s, room=room)
     renderings = Renderings(keep_ready=settings.keep_ready, room=room)
     analyses = Analyses(
@@ -151,7 +151,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     )  # fmt: skip
 
     def on_read() -> None:
-        retention.wake()  # the columns take space, too
+        retention.wake()  # the new columns take space, too
         ready_processes.prepare_later()
 
     ingests.on_read = on_read

@@ -1,7 +1,7 @@
 """Clock alignment of ranks by their common collectives, which end on all ranks at once.
 
-A collective is identified by its process group and sequence number where the profiler wrote them, else by its name and
-the count of that name before it, if all ranks have the same number of that name.
+If the profiler wrote the process group and the sequence number of a collective, these identify it. Otherwise its name
+and the number of earlier collectives of that name do, provided that all ranks have equally many of that name.
 """
 
 import json
@@ -27,10 +27,10 @@ class Alignment:
     """Alignment of a rank's clock.
 
     Attributes:
-        shift_ns: to add to the rank's times.
+        shift_ns: ns to add to the rank's times.
         collectives: number of collectives that the rank shares with others.
-        residual_ns: distance of the rank's collective ends from the median end on all ranks, after the shift: its
-            `median`, `p95` and `max`; None without common collectives.
+        residual_ns: distances, after the shift, between the end of each shared collective on this rank and its median
+            end on all ranks: their `median`, `p95` and `max`. None without shared collectives.
     """
 
     shift_ns: int
@@ -42,7 +42,7 @@ def collective_ends(parts: Sequence[Parts]) -> dict[Collective, int]:
     """Return the end of each collective of a rank, in ns of its own clock.
 
     Args:
-        parts: columns of its trace, or of pieces of it; an event that several pieces have counts once.
+        parts: columns of the rank's trace, or of pieces of it; an event that several pieces have counts once.
     """
     on_device: set[tuple[int, int, str, str | None]] = set()
     on_host: set[tuple[int, int, str, str | None]] = set()
@@ -62,7 +62,7 @@ def collective_ends(parts: Sequence[Parts]) -> dict[Collective, int]:
 
 
 def _identified(collectives: Sequence[tuple[int, int, str, str | None]]) -> dict[Collective, int]:
-    """Return the end of each collective of (start, end, name, arguments), by identity."""
+    """Return the end of each collective by its identity; the collectives are (start, end, name, arguments)."""
     ends: dict[Collective, int] = {}
     counts: Counter[str] = Counter()
     for _, end, name, args in collectives:
@@ -81,9 +81,9 @@ def align_clocks(ends: Sequence[Mapping[Collective, int]], shifts: Sequence[int]
     """Align the clocks of ranks with that of the first.
 
     Args:
-        ends: of each rank, as `collective_ends` returns them.
-        shifts: known beforehand, to add to each rank's times.
-        refine: whether to shift clocks by the collectives; otherwise these only yield the residual.
+        ends: the collective ends of each rank, as `collective_ends` returns them.
+        shifts: the known shift of each rank's clock in ns; it is added to the rank's times.
+        refine: whether to shift the clocks further by the collectives; otherwise these only yield the residual.
     """
     comparable = _comparable(ends)
     clocks = [{key: end + shift for key, end in rank.items()} for rank, shift in zip(comparable, shifts, strict=True)]
@@ -103,7 +103,7 @@ def align_clocks(ends: Sequence[Mapping[Collective, int]], shifts: Sequence[int]
 
 
 def _comparable(ends: Sequence[Mapping[Collective, int]]) -> list[dict[Collective, int]]:
-    """Drop the collectives that only their name identifies, where ranks have different numbers of that name."""
+    """Drop each collective that only its name identifies, if ranks have different numbers of that name."""
     counts: dict[str, set[int]] = defaultdict(set)
     for rank in ends:
         for name, count in Counter(key[1] for key in rank if key[0] == "name").items():
@@ -121,7 +121,11 @@ def _medians(clocks: Sequence[Mapping[Collective, int]]) -> dict[Collective, int
 
 
 def _moves(clocks: Sequence[Mapping[Collective, int]]) -> list[int]:
-    """Return the time to add to each clock; 0 for a rank without a collective in common with the aligned ranks."""
+    """Return the ns to add to each clock, to align it with the first one.
+
+    The next rank to align is the one with the most collectives in common with the ranks aligned so far. A rank without
+    any such collective gets 0.
+    """
     moves = {0: 0}
     while len(moves) < len(clocks):
         ends: dict[Collective, list[int]] = defaultdict(list)

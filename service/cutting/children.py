@@ -1,4 +1,4 @@
-"""Columns of the traces that a trace is split into, written in one pass."""
+"""Writing of the columns of derived traces. A split reads its source once for every `AT_ONCE` pieces."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -28,12 +28,12 @@ from service.trace.selection import Selection
 from service.trace.summary import Summary
 
 BUFFERED_ROWS = 1 << 18
-"""Maximum of buffered rows, over all pieces that are written at once."""
+"""Maximum number of buffered rows, in total over the pieces that are written at the same time."""
 
 
 @dataclass(frozen=True)
 class Child:
-    """A derived trace: `id` is also the name of its columns' folder, `size` the bytes of these."""
+    """A derived trace. Its `id` is also the name of the folder of its columns; `size` is the folder's size in bytes."""
 
     id: str
     name: str
@@ -54,13 +54,13 @@ def write_children(
 
     Args:
         source: the trace to split.
-        folder: for the columns of the new traces, each in a folder named by its id.
-        pieces: to write.
-        new_id: returns a fresh id.
+        folder: the parent folder of the new traces' columns; the folder of each trace is named by its id.
+        pieces: the pieces to write.
+        new_id: returns a fresh trace id.
         on_written: receives the number of events written so far, and an estimate of their total.
 
     Raises:
-        SelectionError: no piece has any event, or a piece names what the trace does not have.
+        SelectionError: no piece has any event, or a piece selects a value that the trace does not have.
         DiskFull: the disk is full.
     """
     children: list[Child] = []
@@ -128,7 +128,7 @@ class ColumnWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Start to write the buffered events."""
+        """Wait until earlier events are written, then start to write the buffered ones."""
         self._settle()
         table = pa.concat_tables(self._tables).unify_dictionaries().combine_chunks()
         self._tables, self.buffered = [], 0
@@ -155,10 +155,10 @@ def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection:
     """Summarise a trace whose columns and envelope are written.
 
     Args:
-        written: its columns.
-        name: of the trace.
-        summary: of the source, for the facts that its envelope has.
-        selection: that the trace keeps of its source.
+        written: the finished writer of the trace's columns.
+        name: the trace's name.
+        summary: the source's summary, for the facts that come from its envelope.
+        selection: the selection of the source that the trace keeps; None for a merged trace.
     """
     health = Health()
     for code, count in (("overlaps", written.nesting.overlaps), ("ties", written.nesting.ties)):
@@ -176,7 +176,7 @@ def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection:
 
 
 def _envelope_facts(summary: Summary) -> dict[str, Any]:
-    """Return the facts that a summary has from its envelope, with the keys of an envelope."""
+    """Return the facts of a summary that come from the envelope, under the envelope's keys."""
     info = {"rank": summary.rank, "world_size": summary.world_size, "backend": summary.backend}
     return {
         "deviceProperties": [

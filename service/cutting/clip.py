@@ -1,4 +1,4 @@
-"""Slices cut at the edges of a selection's time; an argument keeps their original start and duration."""
+"""Clipping of slices at the edges of a selection's time. An added argument keeps the original start and duration."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from service.trace.text import Members, Number, read, with_member, written
 from service.trace.time import decimal, decimals_of
 
 MARK = "clipped"
-"""Argument of a cut slice: an object with its original ``ts`` and ``dur``."""
+"""Argument that a cut slice gets: an object with its original ``ts`` and ``dur``."""
 
 _CELLS = ("ts_ns", "ts_digits", "dur_ns", "dur_digits", "args", "rest", "verbatim")
 
@@ -58,7 +58,7 @@ def clipped_times(part: Part, time: IntervalSet) -> tuple[Ints, Ints]:
 
 
 def _cut(table: pa.Table, rows: Ints, starts: Ints, durations: Ints) -> pa.Table:
-    """Return the table with new times, in ns, and the argument `MARK` in some rows."""
+    """Return the table with new times, in ns, and the argument `MARK` in the given rows."""
     if not len(rows):
         return table
     cells = {name: table[name].take(rows).to_pylist() for name in _CELLS}
@@ -76,7 +76,7 @@ def _cut(table: pa.Table, rows: Ints, starts: Ints, durations: Ints) -> pa.Table
 
 
 def _cut_event(event: dict[str, Any], start: int, duration: int) -> dict[str, Any]:
-    """Return the cells of an event that change with a new start and duration, in ns."""
+    """Return the changed cells of an event that gets a new start and duration, in ns."""
     changed: dict[str, Any] = {"ts_ns": start, "dur_ns": duration}
     if event["verbatim"]:
         return changed | {"rest": _cut_text(event["rest"], start, duration)}

@@ -21,11 +21,11 @@ Entity = TypeVar("Entity")
 Predicate = Callable[[Part], Flags]
 
 SHOWN_MAX = 50
-"""Number of known values that an error lists."""
+"""Maximum number of known values that an error lists."""
 _SHOWN_CHARACTERS_MAX = 256
-"""Length of the values that an error lists."""
+"""Maximum length of a known value that an error lists."""
 _COMPARED_MAX = 5000
-"""Number of known values that are compared with an unknown one; comparing all could take minutes."""
+"""Maximum number of known values to compare with an unknown one; comparing all could take minutes."""
 
 _SINGULARS = {
     "steps": "step", "ranks": "rank", "devices": "device", "streams": "stream", "threads": "thread",
@@ -83,9 +83,9 @@ class CompiledSelection:
         summary: the trace's summary, as in the catalog.
 
     Attributes:
-        time: the time of the window without that of the excluded window.
-        time_with_steps: the part of `time` that lies in the selected steps; None if neither limits it. The closure
-            adds the annotations that enclose it.
+        time: the time of the window, minus the time of the excluded window.
+        time_with_steps: the part of `time` that lies in the selected steps. The closure adds the annotations that
+            enclose one of its intervals. None if it is unlimited or empty.
         columns: the columns that the predicates read.
 
     Raises:
@@ -116,7 +116,7 @@ class CompiledSelection:
         self._parts_with_work = None if selection.steps is None else steps.parts_with_linked(selection.steps)
 
     def may_match(self, index: int, span: Interval) -> bool:
-        """Return whether the part at an index, whose events lie in a span of time, may have events that match."""
+        """Return whether the part at `index`, all of whose events lie in the time `span`, may have matching events."""
         if not self.time.may_overlap(span):
             return False
         if self._parts_with_work is None or index in self._parts_with_work:
@@ -134,7 +134,7 @@ class CompiledSelection:
         return bool(self._exclusions)
 
     def matches_ignoring_time(self, part: Part) -> Flags:
-        """Flag the events that meet all criteria except the window, and that no exclusion matches."""
+        """Flag the events that meet all criteria other than the window, and match no exclusion."""
         flags = ~self.excluded(part)
         for predicate in self._predicates:
             flags &= predicate(part)
@@ -219,7 +219,7 @@ class _CriteriaCompiler:
         raise UnknownChoice(f"The trace has no slice {name[:100]!r}{later}.")
 
     def times_of_steps(self, numbers: Collection[int]) -> list[Interval]:
-        """Return the time that the annotations of some steps cover."""
+        """Return the time that the annotations of the given steps cover."""
         return union(
             (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1))
             for step in self._summary.steps
@@ -282,7 +282,7 @@ class _CriteriaCompiler:
     def _on_devices(self, places: list[tuple[int, int | None]]) -> Predicate:
         """Return the predicate of events on devices or streams.
 
-        An event without a device and a stream of its own matches if its track has GPU work in one of the places.
+        An event that lacks a device or a stream matches if its track has GPU work in one of the places.
 
         Args:
             places: pairs of a device and a stream; without a stream, the whole device.

@@ -24,13 +24,13 @@ class Cuts:
     Args:
         parts: the trace's columns.
         selections: at most `service.cutting.rows.AT_ONCE`.
-        summary: of the trace, as in the catalog.
+        summary: the trace's summary, as in the catalog.
 
     Attributes:
         counts: number of events that each selection keeps.
 
     Raises:
-        SelectionError: a selection is invalid, or names what the trace does not have.
+        SelectionError: a selection is invalid, or has a value that the trace does not have.
     """
 
     def __init__(self, parts: Parts, selections: Sequence[Selection], summary: Summary) -> None:
@@ -45,7 +45,7 @@ class Cuts:
         self.counts = [len(rows_at(self._bits, place)) for place in range(len(selections))]
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:
-        """Yield tables of events, each selection's in order of time, with the index of their selection."""
+        """Yield pairs of a selection's index and a table of its events; the tables of a selection are in time order."""
         for place, table in self.uncut(self._parts.schema.names):
             clipper = self._clippers[place]
             if len(ready := clipper.clip(table) if clipper else table):
@@ -55,7 +55,7 @@ class Cuts:
                 yield place, rest
 
     def uncut(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the given columns of the events in the same way, but without clipping slices."""
+        """Yield the same pairs as `tables`, but with the given columns only, and without clipping slices."""
         for part in self._parts.read(columns, self._parts.holding(self._bits != 0)):
             for place in range(len(self._clippers)):
                 rows = rows_at(self._bits[part.rows], place)
@@ -70,10 +70,10 @@ def cut_document(
 
     Args:
         columns: folder of the trace's columns.
-        selection: of the events to keep.
-        summary: of the trace, as in the catalog.
-        source: identity of the trace.
-        redact: hide secrets, in the envelope and in events.
+        selection: selection of the events to keep.
+        summary: the trace's summary, as in the catalog.
+        source: identity of the trace; see `Trace.identity`.
+        redact: whether to hide secrets in the envelope and in the events.
 
     Raises:
         SelectionError: the selection is invalid or matches no event; raised before the first chunk.
@@ -89,8 +89,8 @@ def cut_tables(parts: Parts, selection: Selection, summary: Summary) -> Iterator
 
     Args:
         parts: the trace's columns.
-        selection: of the events to keep.
-        summary: of the trace, as in the catalog.
+        selection: selection of the events to keep.
+        summary: the trace's summary, as in the catalog.
 
     Raises:
         SelectionError: the selection is invalid or matches no event; raised by the call itself.
@@ -102,9 +102,9 @@ def cut_tables(parts: Parts, selection: Selection, summary: Summary) -> Iterator
 
 
 def part_envelope(text: bytes, selection: Selection, source: str, summary: Summary) -> bytes:
-    """Return the envelope of a part of a trace; a part of a part refers to the whole trace.
+    """Return the envelope of a part of a trace. The part of a part refers to the whole trace, too.
 
-    It records the meaning of External ids, which a part may be too small to show.
+    The envelope records the meaning of External ids, because a part may have too few events to infer it.
     """
     part = {
         "of": whole_id(text) or source,

@@ -1,6 +1,7 @@
-"""Provenance of a derived trace: the member ``tracedock``, the first of its document.
+"""Provenance of a derived trace: the member ``tracedock``, which is the first member of the trace's document.
 
-Its ``part`` identifies the whole trace and the selection of it; its ``merged`` lists the ranks of a merged trace.
+Its fact ``part`` identifies the whole trace and the selection of it, ``merged`` lists the ranks of a merged trace, and
+``overlay`` describes the events that an overlay adds.
 """
 
 import json
@@ -13,7 +14,7 @@ _BEHIND = re.compile(rb"\s*,?\s*")
 
 
 def provenance(envelope: bytes) -> dict[str, Any]:
-    """Return the provenance of a trace; empty for an original one."""
+    """Return the provenance of a trace; empty for a trace that is not derived."""
     facts, _ = _split(envelope)
     return facts
 

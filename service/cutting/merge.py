@@ -1,6 +1,6 @@
 """Merge of traces: of the ranks of a run, or of the parts of one trace.
 
-Each trace is sorted by time, and shifting its clock keeps it sorted. So the traces are interleaved as streams.
+Each trace is sorted by time, and shifting its clock keeps it sorted, so the traces can be interleaved as streams.
 """
 
 import json
@@ -29,7 +29,7 @@ from service.trace.summary import Key, MergedRank, Process, Summary
 
 Tables = Iterator[pa.Table]
 
-_UNTIMED = np.iinfo(np.int64).max  # stands for the time of events without one, which come last
+_UNTIMED = np.iinfo(np.int64).max  # stands for the time of untimed events, which come last
 _INTS = ("ts_ns", "dur_ns", "id", "correlation", "external_id", "bytes", "pid", "tid")
 
 
@@ -38,16 +38,16 @@ def merge(
 ) -> Child:
     """Merge traces into a new one.
 
-    Parts of one trace become that trace again, with each event once. Traces of several ranks get distinct processes,
-    whose names contain the rank, distinct ids, and the column ``rank``. The new envelope has the envelope and the
-    clock alignment of each rank.
+    Parts of one trace become that trace again, with each event once. For traces of several ranks, pids and ids become
+    distinct, process names contain the rank, and a column ``rank`` is added. The new envelope then contains the
+    envelope and the clock alignment of each rank.
 
     Args:
         sources: the traces, at least two.
         folder: the folder to create for the columns; its name is the new trace's id.
         name: the name of the new trace.
-        align: ``none`` keeps all times; ``base`` aligns clocks by the traces' base times; ``collectives`` aligns them
-            by these, then by the ends of the collectives.
+        align: ``none`` keeps all times; ``base`` aligns the clocks by the traces' base times; ``collectives`` aligns
+            them by the base times, then by the ends of the collectives.
         on_written: receives the number of events written so far, and their total.
 
     Raises:
@@ -115,14 +115,14 @@ class _Rank:
 
     @property
     def base_ns(self) -> int | None:
-        """The zero of its clock in ns since the epoch; None if unknown."""
+        """The zero of the rank's clock in ns since the epoch; None if unknown."""
         bounds = self.summary.bounds
         since_epoch = bounds is not None and bounds["start_ns"] >= EPOCH_NS
         return 0 if self.summary.base_ns is None and since_epoch else self.summary.base_ns
 
     @property
     def processes(self) -> list[Process]:
-        """The processes of all its parts."""
+        """The processes of all parts."""
         processes: dict[Key, Process] = {}
         for source in self.sources:
             for process in source.summary.processes:
@@ -153,7 +153,7 @@ class _Rank:
 
 
 class _Run:
-    """The several ranks of a run while they are merged into one trace."""
+    """The ranks of a run, at least two, that are merged into one trace."""
 
     def __init__(self, ranks: Sequence[_Rank], align: Align) -> None:
         bases = [rank.base_ns for rank in ranks]
@@ -225,7 +225,7 @@ class _Run:
         return b"{%b}\n" % b",\n".join(b'"%b": %b' % (key.encode(), value) for key, value in members)
 
     def tables(self) -> Tables:
-        """Yield the events of all ranks sorted by time."""
+        """Yield the events of all ranks sorted by time, then metadata events that name unnamed processes."""
         pairs = [*zip(self._renumberers, self._ranks, strict=True)]
         streams = [map(renumberer.renumber, rank.tables()) for renumberer, rank in pairs]
         for tables in interleave(streams, keep_ties=False):
@@ -241,7 +241,7 @@ def interleave(streams: Sequence[Tables], *, keep_ties: bool) -> Iterator[list[p
 
     Args:
         streams: tables with the column ``ts_ns``, sorted by it, with null last.
-        keep_ties: whether all events with the same time must be in the same span.
+        keep_ties: whether all events of the same time must be in the same span.
     """
     heads = [next(stream, None) for stream in streams]
     while any(head is not None for head in heads):
@@ -272,7 +272,7 @@ def _extended(time: int, head: pa.Table, stream: Tables) -> pa.Table:
 
 
 def _last(table: pa.Table) -> int:
-    """Return the time of the last event."""
+    """Return the time of the last event; `_UNTIMED` if it has none."""
     last = table["ts_ns"][-1].as_py()
     return _UNTIMED if last is None else int(last)
 

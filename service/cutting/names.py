@@ -1,7 +1,7 @@
-"""Name patterns of a selection, matched in time linear in each name.
+"""Name patterns of a selection. The time of a match is linear in the length of the name.
 
-Regular expressions are RE2's, which never backtracks: https://github.com/google/re2/wiki/Syntax. It has neither
-look-around nor back-references, and bounds its own memory.
+Regular expressions have the syntax of RE2: https://github.com/google/re2/wiki/Syntax. RE2 never backtracks and bounds
+its own memory; it has neither look-around nor back-references.
 """
 
 import re
@@ -15,10 +15,10 @@ from service.trace.selection_fields import REGEX, is_pattern
 
 
 class NamePatterns:
-    """Set of names and name patterns; a name matches if any of them does.
+    """Set of names and name patterns; a name matches the set if it matches any of them.
 
     Args:
-        wanted: as in `Criteria.names`.
+        wanted: the names and patterns, as in `Criteria.names`.
 
     Raises:
         BadSelection: a pattern is not a regular expression of RE2.
@@ -30,7 +30,7 @@ class NamePatterns:
         self._matches: dict[str, bool] = {}
 
     def match(self, names: Sequence[str]) -> list[bool]:
-        """Return whether each name matches; a name is evaluated only once."""
+        """Return for each name whether it matches; results are cached by name."""
         new = [name for name in names if name not in self._matches]
         matching = {name for name in new if name in self._names}
         if new and self._regexes:

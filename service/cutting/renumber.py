@@ -1,7 +1,7 @@
 """Renumbering of a rank's events for a merge, so that ids of different ranks do not collide.
 
-Ids of flow arrows, correlations and External ids get the rank's index as further digits at their end. Processes get new
-pids. Times are shifted to the common clock.
+Flow ids, correlations and External ids get the digits of the rank's index appended. Processes get new pids. Times are
+shifted to the common clock.
 """
 
 import json
@@ -20,13 +20,13 @@ from service.trace.text import Members, Number, read, written
 from service.trace.time import decimal, decimals_of
 
 KEPT_PIDS = 100
-"""Pids below this are devices; their new pids end with the same digits."""
+"""Pids below this number are devices; their new pids end with the old digits."""
 
 _IDS = ("correlation", "External id", "external id")
 _ZERO = r'("(?:correlation|[Ee]xternal id)"\s*:\s*)0(\s*[,}])'
 _OTHER = r'("(?:correlation|[Ee]xternal id)"\s*:\s*-?[1-9][0-9]*)(\s*[,}])'
 _NESTED = r"^.[^{]*\{"  # an object within an object
-_WHOLE = 10**18  # the columns of any trace hold integers from here on as text
+_WHOLE = 10**18  # columns hold integers of this size or more as text
 
 
 def new_pids(pids: Iterable[Iterable[Key]]) -> list[dict[Key, int]]:
@@ -43,7 +43,7 @@ def new_pids(pids: Iterable[Iterable[Key]]) -> list[dict[Key, int]]:
 
 
 def process_names(rank: int, processes: Iterable[Mapping[str, Any]], devices: Iterable[int]) -> dict[Key, str]:
-    """Return a name with the rank for each process of a rank."""
+    """Return a name for each process of a rank, by pid; the name contains the rank."""
     names: dict[Key, str] = {}
     for process in processes:
         label = process["labels"] or ""
@@ -63,12 +63,12 @@ class RankRenumberer:
     """Renumbers the events of a rank.
 
     Args:
-        rank: its number.
-        place: its index among all ranks.
+        rank: the rank's number.
+        place: the rank's index among all ranks.
         count: number of ranks.
-        pids: its new pids.
-        names: of its processes.
-        shift_ns: to add to its times.
+        pids: the new pid of each of the rank's pids.
+        names: the names of the rank's processes by old pid.
+        shift_ns: ns to add to the rank's times.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class RankRenumberer:
     def renumber(self, table: pa.Table) -> pa.Table:
         """Return the events with their new ids, times and rank."""
         part = Part(0, 0, table)
-        self._tracks = Tracks()  # it remembers parts by their index
+        self._tracks = Tracks()  # a new one, because it caches by part index, and each table is part 0
         tracks = self._tracks.of(part)
         pids = np.array([self._pids[pid] for pid, _ in self._tracks.keys], np.int64)[tracks]
         own_text = table["verbatim"].to_numpy() | (part.has("rest") & ~part.has("pid") & ~part.has("pid_text"))
@@ -173,7 +173,7 @@ class RankRenumberer:
         texts = pc.replace_substring_regex(originals, _OTHER, rf"\1{self._place:0{self._digits}}\2")
         texts = pc.replace_substring_regex(texts, _ZERO, rf"\1{self._place}\2")
         nested = pc.match_substring_regex(originals, _NESTED).fill_null(False)
-        if nested.true_count:  # the same keys in inner objects are not ids
+        if nested.true_count:  # the patterns also match these keys in inner objects, where they are not ids
             exact = [written(self._arguments(read(text))) for text in originals.filter(nested).to_pylist()]
             texts = pc.replace_with_mask(texts, nested, pa.array(exact, texts.type))
         return pc.replace_with_mask(args, with_ids, texts)
@@ -196,7 +196,7 @@ class RankRenumberer:
         }
 
     def _rests(self, part: Part, rows: npt.NDArray[Any], pids: npt.NDArray[Any]) -> pa.Array:
-        """Return the column ``rest`` with the new values, where it holds a whole event or a malformed pid."""
+        """Return the column ``rest`` with new values in the given rows, which hold a whole event or a malformed pid."""
         rest = part.table["rest"].combine_chunks()
         is_whole, tracks = part.table["verbatim"].to_numpy(), self._tracks.of(part)
         naming = part.which("ph", METADATA) & part.which("name", {"process_name"}.__contains__)
@@ -213,7 +213,7 @@ class RankRenumberer:
             for key, value in event:
                 if key == "ts" and part.has("ts_ns")[row]:
                     changed.append((key, Number(decimal(time, decimals_of(time)))))
-                elif key == "id" and isinstance(value, str):  # `Number` is one, too
+                elif key == "id" and isinstance(value, str):  # includes `Number`, a subclass
                     changed.append((key, read(self._text(written(value)))))
                 elif key == "args" and naming[row]:
                     changed.append((key, read(self._named(written(value), self._tracks.keys[tracks[row]][0]))))

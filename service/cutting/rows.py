@@ -21,18 +21,18 @@ from service.trace.selection import ALWAYS, Interval, Selection
 from service.trace.summary import ANNOTATION_CATEGORIES, FLOW_PHASES, Key, Summary
 
 AT_ONCE = 64
-"""Maximum of selections in one pass."""
+"""Maximum number of selections in one pass."""
 
 Bits = npt.NDArray[Any]
 """Bit set, for each event or key, of the selections that keep it."""
 
 _LAUNCH_FLOWS = frozenset({"ac2g", "async"})
-"""Categories of the flow arrows from a launch to its GPU work, whose id is the correlation of both."""
+"""Categories of the flow arrows from a launch to its GPU work; the id of such an arrow is the correlation of both."""
 
 _PROCESS_NAMING = frozenset({"process_name", "process_labels", "process_sort_index", "process_uptime_seconds"})
 _FLOW_COLUMNS = ("ph", "cat", "ts_ns", "id", "id_text", "correlation", *TRACK)
 _TEXT = ALWAYS[0]  # stands for all ids that are not integers
-_NOWHERE = np.uint64((1 << 64) - 1)
+_NOWHERE = np.uint64((1 << 64) - 1)  # stands for a missing place
 
 
 def kept_rows(parts: Parts, selections: Sequence[Selection], summary: Summary) -> Bits:
@@ -41,11 +41,11 @@ def kept_rows(parts: Parts, selections: Sequence[Selection], summary: Summary) -
     Args:
         parts: the columns.
         selections: at most `AT_ONCE`.
-        summary: of the trace, as in the catalog.
+        summary: the trace's summary, as in the catalog.
 
     Raises:
         BadSelection: a selection leaves no time, or a pattern is invalid.
-        UnknownChoice: a selection names what the trace does not have.
+        UnknownChoice: a selection has a value that the trace does not have.
     """
     return RowSelector(parts, selections, summary).kept()
 
@@ -84,7 +84,7 @@ class RowSelector:
         return self._selections[place].time
 
     def time_with_steps(self, place: int) -> IntervalSet | None:
-        """Return the time of the window and the steps of the selection at an index; None if it has neither."""
+        """Return `CompiledSelection.time_with_steps` of the selection at an index."""
         return self._selections[place].time_with_steps
 
     def keeps_any(self) -> bool:
@@ -117,13 +117,13 @@ class RowSelector:
         return reduce(np.bitwise_or, bits, self._type(0))
 
     def _with_closure(self, field: str) -> Any:
-        """Return the bits of the selections that have a field of the closure."""
+        """Return the bits of the selections whose closure has a field set."""
         return self._where(lambda compiled: getattr(compiled.selection.closure, field))
 
     # -- criteria ------------------------------------------------------------------------------------------------------
 
     def _match(self) -> Iterator[slice]:
-        """Keep the events that match, and the annotations around them; yield the rows of each finished part."""
+        """Keep the matching events and the annotations around the selected time; yield the rows of each part read."""
         columns = {"ph", "cat", "ts_ns", "dur_ns"}
         columns.update(name for compiled in self._selections for name in compiled.columns)
         spans = [self._parts.time(index) for index in range(len(self._parts))]
@@ -188,10 +188,10 @@ class RowSelector:
     # -- metadata ------------------------------------------------------------------------------------------------------
 
     def _add_metadata(self) -> None:
-        """Keep the metadata of processes and threads, except those that lose all their events."""
+        """Keep the metadata of processes and threads, except of those that lose all their events."""
         kept = np.bitwise_or.reduce(self._bits, initial=self._type(0))
         without_steps = self._where(lambda compiled: compiled.selection.steps is None)
-        closing = self._with_closure("metadata") & (kept | without_steps)  # metadata alone belongs to no step
+        closing = self._with_closure("metadata") & (kept | without_steps)  # no event of the steps, no metadata
         by_track = np.zeros(0, self._type)
         if closing:
             for part in self._parts.read(TRACK, self._parts.holding(self._bits != 0)):
@@ -237,7 +237,7 @@ def _matching(part: Part, compiled: CompiledSelection) -> Flags:
 
 
 class _Table:
-    """Map of ids to bits; equal ids have their bits joined."""
+    """Map from ids to bits; the bits of equal ids are combined by OR."""
 
     def __init__(self, ids: npt.NDArray[Any], bits: Bits) -> None:
         order = np.argsort(ids, kind="stable")
@@ -251,7 +251,7 @@ class _Table:
         return bool(np.searchsorted(self.ids, span[0]) < np.searchsorted(self.ids, span[1], "right"))
 
     def of(self, ids: npt.NDArray[Any], valid: Flags | None = None) -> tuple[Bits, Flags]:
-        """Return the bits of ids, and flags of the ids that it has; invalid ids have no bits."""
+        """Return the bits of each id, and whether the table has the id; it has none of the ids that are not `valid`."""
         bits, known = np.zeros(len(ids), self.bits.dtype), np.zeros(len(ids), np.bool_)
         rows = np.arange(len(ids)) if valid is None else np.flatnonzero(valid)
         if len(self.ids):
@@ -262,7 +262,7 @@ class _Table:
 
 
 def _runs(ordered: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
-    """Return the distinct values of sorted ones, and the first index of each."""
+    """Return the distinct values of a sorted array, and the first index of each."""
     firsts = (
         np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.zeros(0, np.int64)
     )
@@ -270,11 +270,12 @@ def _runs(ordered: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
 
 
 class _Flows:
-    """Flow arrows of which every end is kept.
+    """Search for the flow arrows of which every end is kept.
 
-    An end binds to the slices that begin on its track at its time, as Kineto writes it. Without any, an end that joins
-    a launch and its GPU work binds to the slices on its track that have its id as correlation. A bound end is kept if
-    one of its slices is. An unbound end is kept if it matches the selection itself. Excluded ends are not kept.
+    An end binds to the slices on its track that begin at its time; Kineto writes ends this way. If there are none, an
+    end that joins a launch to its GPU work binds to the slices on its track whose correlation is its id. A bound end is
+    kept if one of its slices is kept. An unbound end is kept if it matches the selection itself. Excluded ends are
+    never kept.
     """
 
     def __init__(self, parts: Parts, tracks: Tracks, bits: Bits, matching: Bits) -> None:
@@ -298,7 +299,7 @@ class _Flows:
         self._columns = set(_FLOW_COLUMNS)
 
     def exclude(self, excluded: Callable[[Part], Bits], columns: set[str]) -> None:
-        """Exclude ends with a function of parts that reads the given columns."""
+        """Exclude the ends for which `excluded` returns bits; `columns` are the columns that it reads of a part."""
         if columns:
             self._excluded = excluded
             self._columns |= columns
@@ -306,7 +307,7 @@ class _Flows:
     def whole(self) -> Iterator[tuple[npt.NDArray[Any], Bits]]:
         """Yield rows of ends, with the bits of the selections that keep every end of their arrow."""
         near = self._parts.holding((self._kept | self._matching) != 0)
-        if 2 * len(near) > len(self._parts):  # a second pass for the rest would cost more than to read them now
+        if 2 * len(near) > len(self._parts):  # a second pass for the rest would cost more than reading it now
             near = list(range(len(self._parts)))
         while near:
             self._read(self._parts.with_neighbours(near))
@@ -353,7 +354,8 @@ class _Flows:
             places = np.where(timed, packed(times - self._zero, tracks), _NOWHERE)
             self._places.append(places[ends])
             self._launches.append(np.where(launch, packed(ids, tracks[ends]), _NOWHERE))
-            # Keep the slices at the time of an end, and at the edges of the part, where its neighbours may have one.
+            # Keep the slices at the time of an end, and those at the edges of the part: a neighbouring part may have
+            # an end at that time.
             moments = np.concatenate([[0], np.cumsum(times[1:] != times[:-1])])
             shared = np.zeros(len(part), np.bool_)
             shared[[*moments[ends], 0, moments[np.flatnonzero(timed)[-1]] if timed.any() else 0]] = True
@@ -370,7 +372,7 @@ class _Flows:
         ids = np.concatenate(self._ids)
         joining = loose[launches[loose] != _NOWHERE]
         joining = joining[(bits[joining] != 0) | np.isin(ids[joining], np.concatenate(self._correlations))]
-        if len(joining):  # the other ends are not kept in any case
+        if len(joining):  # the ends dropped here have no kept slice of their correlation, and do not match
             correlated, bound = self._correlated(ids[joining]).of(launches[joining])
             bits[joining[bound]] = correlated[bound]
         if self._excluded:

@@ -1,4 +1,4 @@
-"""Source of a derived trace."""
+"""Sources of derived traces."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,14 +12,14 @@ from service.trace.summary import Summary
 
 @dataclass(frozen=True)
 class Source:
-    """Trace to derive others from.
+    """A trace from which others are derived.
 
     Attributes:
-        columns: folder of its columns.
-        name: of the trace.
-        summary: as in the catalog.
-        source: its identity.
-        rank: to give it in a merge, instead of its own.
+        columns: folder of the trace's columns.
+        name: the trace's name.
+        summary: the trace's summary, as in the catalog.
+        source: identity of the trace; see `Trace.identity`.
+        rank: rank to use in a merge instead of the trace's own.
     """
 
     columns: Path
@@ -30,7 +30,7 @@ class Source:
 
     @cached_property
     def envelope(self) -> bytes:
-        """The text of its document around the events."""
+        """The text of the trace's document around the events."""
         return envelope(self.columns, redact=False)
 
     def with_whole_lists(self) -> "Source":
@@ -39,5 +39,5 @@ class Source:
 
     @property
     def whole_id(self) -> str | None:
-        """The identity of the whole trace that it is a part of, else None."""
+        """The identity of the whole trace that this trace is a part of, else None."""
         return whole_id(self.envelope)

@@ -17,8 +17,8 @@ class EventSteps:
 
     Args:
         parts: the trace's columns.
-        tracks: of the columns.
-        summary: of the trace, as in the catalog.
+        tracks: the tracks of the columns.
+        summary: the trace's summary, as in the catalog.
     """
 
     columns = ("ph", "ts_ns", *Tracks.columns)
@@ -29,7 +29,7 @@ class EventSteps:
         self._tracks = tracks
         self._summary = summary
         self._clock = StepClock(summary)
-        self._last: tuple[int, Ints] | None = None  # several selections read the same part one after the other
+        self._last: tuple[int, Ints] | None = None  # a cache: several selections read the same part in succession
 
     @cached_property
     def links(self) -> Links:

@@ -13,7 +13,7 @@ class Head(NamedTuple):
 
     Attributes:
         file: bytes of the file itself, at most `service.streaming.source.HEAD_SIZE`.
-        plain: the first piece of its decompressed content, which may be short while the file is still growing.
+        plain: the first piece of the decompressed content; it may be short while the file is still growing.
     """
 
     file: bytes
@@ -23,8 +23,8 @@ class Head(NamedTuple):
 class TraceReader(Protocol):
     """A reader of one file, from its start to its end.
 
-    Ingest reads all `batches` first; `kept` shows the progress meanwhile. It then asks for the `envelope` once, and
-    last for `refused` and `health`.
+    Ingest first reads all `batches`; meanwhile, `kept` shows the progress. It then calls `envelope` once, and reads
+    `refused` and `health` last.
     """
 
     @property
@@ -33,11 +33,11 @@ class TraceReader(Protocol):
 
     @property
     def refused(self) -> int:
-        """The number of elements of the file that were left out so far because they are no readable events."""
+        """The number of elements of the file that were left out so far because they are not readable events."""
 
     @property
     def health(self) -> Health:
-        """Notes on what was refused and repaired, by the codes of `service.trace.health.CASES`."""
+        """Notes on refused elements and repaired damage, by the codes of `service.trace.health.CASES`."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the events in the order of the file, in batches of `service.streaming.schema.SCHEMA`.
@@ -51,9 +51,9 @@ class TraceReader(Protocol):
     def envelope(self) -> tuple[bytes, dict[str, Any]]:
         """Return the Chrome JSON document around the events: its text, and its parsed members.
 
-        The text has an empty array ``traceEvents``, in which an export puts the events; the members lack it. Members
-        that the service understands are ``baseTimeNanoseconds``, ``deviceProperties``, ``distributedInfo``,
-        ``host_name`` and the like, as PyTorch's profiler writes them.
+        The text has an empty array ``traceEvents``, into which an export puts the events; the parsed members lack it.
+        The service understands ``baseTimeNanoseconds``, ``deviceProperties``, ``distributedInfo``, ``host_name`` and
+        other members that PyTorch's profiler writes.
         """
 
 
@@ -61,7 +61,7 @@ class TraceFormat(Protocol):
     """An input format.
 
     Attributes:
-        name: name of the format in a trace's summary, to which the suffix of a compression is added: ``json.gz``.
+        name: name of the format in a trace's summary. The suffix of the compression is appended there: ``json.gz``.
     """
 
     name: str
@@ -73,6 +73,6 @@ class TraceFormat(Protocol):
         """Return the reader of a file of this format.
 
         Args:
-            chunks: the decompressed content, in order, which may still be arriving. It raises `BadCompression` or
-                `Truncated` where the compressed file is damaged or cut.
+            chunks: the decompressed content, in order, which may still be arriving. The iterable raises
+                `BadCompression` or `Truncated` where the compressed file is damaged or cut.
         """

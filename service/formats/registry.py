@@ -1,4 +1,4 @@
-"""The input formats that ingest reads, and the choice of one by the content of a file."""
+"""The input formats that ingest reads, and the choice of a format by the content of a file."""
 
 from collections.abc import Callable, Iterator
 from io import BufferedReader
@@ -37,7 +37,7 @@ def open_trace(file: BufferedReader, on_read: Callable[[int], None] | None = Non
 
 
 def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the first bytes of a stream, and the whole stream, which still raises its errors where they occur."""
+    """Return the first piece of a stream, and the whole stream again; it still raises errors where they occur."""
     pieces: list[bytes] = []
     error: BadCompression | Truncated | None = None
     try:

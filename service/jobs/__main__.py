@@ -1,6 +1,6 @@
-"""Compiles machine code before its first use, by reading a trace and answering all questions about it.
+"""Compiles machine code ahead of its first use: reads a sample trace, and answers all questions about it.
 
-Its command line is ``python -m service.jobs``.
+Run it as ``python -m service.jobs``.
 """
 
 import io
@@ -57,11 +57,11 @@ EVENTS = (
     },
     {"ph": "X", "name": "compile", "pid": 1, "tid": "one", "ts": 1.5, "dur": 1, "args": {"x": [1]}, "more": {}},
 )
-"""Events that need all compiled code."""
+"""Events of the sample trace. Reading and analysing them calls all compiled functions."""
 
 
 def main() -> None:
-    """Read a trace and answer all questions about it."""
+    """Read the sample trace and answer all questions about it."""
     with tempfile.TemporaryDirectory() as scratch:
         columns = Path(scratch, "columns")
         text = orjson.dumps({"schemaVersion": 1, "traceEvents": EVENTS})

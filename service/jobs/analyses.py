@@ -1,4 +1,4 @@
-"""Answers to questions, by one child for all clients."""
+"""Answers to questions about traces. One child answers the questions of all clients."""
 
 import asyncio
 import itertools
@@ -25,10 +25,10 @@ from service.trace.slices import SliceReference
 from service.trace.summary import Summary
 
 IDLE_S = 60.0
-"""Seconds without a question after which the child is replaced, and with it what it has read."""
+"""Seconds without a question after which the child is replaced, which also frees the data that it has cached."""
 DROPPED_S = 2.0
-"""Seconds that the child goes on with dropped questions: a page that is reloaded asks again."""
-_LONGEST_TIMER_S = 1e6  # an event loop takes no infinite time
+"""Seconds for which the child still works on dropped questions: a page that is reloaded asks the same ones again."""
+_LONGEST_TIMER_S = 1e6  # event loops accept no infinite delay
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +38,12 @@ class Analyses:
 
     Args:
         spill: the path next to which children write data that does not fit into memory.
-        keep_ready: whether a child is kept warm.
-        idle_s: seconds without a question after which the child is replaced, or ended where none is kept warm.
+        keep_ready: whether to keep a child warm.
+        idle_s: seconds without a question after which the child is replaced, or only ended if none is kept warm.
         dropped_s: seconds after which the child is replaced if it only works on dropped questions.
-        deadline_s: seconds of work after which a question fails. Its child is replaced, and all other questions are
-            asked again.
-        room: space of the data folder, which bounds what is spilled.
+        deadline_s: seconds of work after which a question fails. The child is then replaced, and all other questions
+            are asked again.
+        room: disk space of the data folder, which bounds the spilled data.
     """
 
     def __init__(
@@ -77,20 +77,20 @@ class Analyses:
         table: str | None = None,
         client: str = "",
     ) -> AsyncGenerator[bytes]:
-        """Yield the answer to a question; to close the generator drops the question.
+        """Yield the answer to a question; closing the generator drops the question.
 
         Args:
-            question: its name.
-            parameters: its parameters, as JSON values.
-            traces: the traces that it is about.
-            form: ``json``, ``csv`` or ``arrow``.
+            question: the question's name.
+            parameters: the question's parameters, as JSON values.
+            traces: the traces that the question is about.
+            form: format of the answer: ``json``, ``csv`` or ``arrow``.
             table: the table to return as csv or arrow; None for the first.
             client: identity of the client; clients take turns.
 
         Raises:
             AnalysisError: the question can't be answered, or none of the traces has the data for it.
-            SelectionError: a trace has nothing of its selection.
-            DeadlineExceeded: the answer took longer than the server allows.
+            SelectionError: the selection of a trace is invalid or matches no event.
+            DeadlineExceeded: the answer took longer than `deadline_s`.
             ExportFailed: the child failed.
         """
         return self._answers(AnswerTask(question, parameters, list(traces), form, table), client)
@@ -102,21 +102,21 @@ class Analyses:
     async def opening(
         self, columns: Path, summary: Summary, selection: Selection | None, reference: SliceReference | None
     ) -> InitialView:
-        """Find where the UI opens on a trace, without waiting for questions.
+        """Find the UI's initial view of a trace; this does not wait for questions of the queue.
 
         Raises:
-            SelectionError: the trace has nothing of the selection, or does not have the slice.
+            SelectionError: the selection is invalid or matches no event, or the trace does not have the slice.
             ExportFailed: the child failed.
         """
         return decode(InitialView, await self._ask(OpeningTask(columns, summary, selection, reference), ""))
 
     def prepare(self) -> None:
-        """Keep a child warm from now on, if the server is set to."""
+        """Keep a child warm from now on, if `keep_ready`."""
         if self._is_over():
             self._pool.prepare()
 
     async def close(self) -> None:
-        """End the child; questions without an answer fail."""
+        """End the child; unanswered questions fail."""
         self._closed = True
         if self._idling:
             self._idling.cancel()
@@ -130,14 +130,14 @@ class Analyses:
         yield await self._ask(question, client)
 
     async def _ask(self, question: Question, client: str) -> bytes:
-        """Ask a question until it is not interrupted by the deadline or the end of another one."""
+        """Ask a question, again each time that the child was replaced because of another question."""
         spill_max = None if self._room is None else await asyncio.to_thread(self._room.left)
         while True:
             with suppress(_Interrupted):
                 return await self._ask_once(question, client, spill_max)
 
     async def _ask_once(self, question: Question, client: str, spill_max: int | None) -> bytes:
-        """Ask the child, which is started if there is none; raises `_Interrupted` if it is replaced."""
+        """Ask the child, and start one if there is none; raises `_Interrupted` if the child is replaced."""
         if self._idling:
             self._idling.cancel()
         if self._starting is None or self._is_over():
@@ -153,7 +153,7 @@ class Analyses:
                 self._idling = asyncio.get_running_loop().call_later(after, self._replace, process)
 
     def _is_over(self) -> bool:
-        """Return whether there is no child in use that could be asked."""
+        """Return whether no child is running or starting that could take a question."""
         starting = self._starting
         return not starting or (starting.done() and (bool(starting.exception()) or starting.result().is_over))
 
@@ -176,17 +176,17 @@ class Analyses:
 
 
 class _Interrupted(Exception):
-    """The child was replaced because of another question: this one has to be asked again."""
+    """The child was replaced because of another question, so this question must be asked again."""
 
 
 class AnalysisProcess:
-    """A child that answers questions, and the questions that it was asked.
+    """A child that answers questions, and its unanswered questions.
 
     Args:
         child: the child.
         spill: the path next to which the child spills.
-        dropped_s: seconds that it may work on nothing but dropped questions.
-        deadline_s: seconds that it may work on one question.
+        dropped_s: seconds for which it may work on dropped questions only.
+        deadline_s: seconds for which it may work on one question.
     """
 
     def __init__(self, child: ChildProcess, spill: Path, *, dropped_s: float, deadline_s: float) -> None:
@@ -196,9 +196,9 @@ class AnalysisProcess:
         self._deadline_s = deadline_s
         self._call_ids = itertools.count()
         self._answers: dict[int, asyncio.Future[bytes]] = {}
-        """Answers that are waited for, by call."""
+        """Answers that callers wait for, by call id."""
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
-        """Deadlines of the calls that the child works on."""
+        """Deadlines of the calls that the child works on, by call id."""
         self._abandoned: asyncio.TimerHandle | None = None
         self._interrupted = False
         self.is_over = False
@@ -219,7 +219,7 @@ class AnalysisProcess:
         return call_id, answer
 
     def leave(self, call_id: int) -> bool:
-        """Stop waiting for an answer, and return whether it has not come."""
+        """Stop waiting for an answer; return True if it had not arrived, so that the question is dropped."""
         answer = self._answers.pop(call_id)
         dropped = answer.cancelled() or not answer.done()
         if dropped:
@@ -234,7 +234,7 @@ class AnalysisProcess:
         self._child.kill()
 
     async def listen(self) -> None:
-        """Give each answer to its question; once the child has ended, fail all questions without an answer."""
+        """Deliver each answer to its caller. Once the child has ended, fail all unanswered questions."""
         while message := await self._child.receive():
             match message:
                 case Begun(call_id):
@@ -284,7 +284,7 @@ class AnalysisProcess:
         self._interrupt()
 
     def _watch_abandoned(self) -> None:
-        """End the child in a while if it only works on dropped questions."""
+        """End the child after `dropped_s` if it only works on dropped questions by now."""
         if self._abandoned:
             self._abandoned.cancel()
             self._abandoned = None
@@ -296,7 +296,7 @@ class AnalysisProcess:
         self.kill()
 
     def _fail_all(self, status: int) -> None:
-        """Fail all questions without an answer, as the child has ended."""
+        """Fail all unanswered questions, because the child has ended."""
         unanswered = [answer for answer in self._answers.values() if not answer.done()]
         if unanswered and not self._interrupted:
             log.error("the process that answers questions %s", describe_exit(status))
@@ -304,5 +304,5 @@ class AnalysisProcess:
             answer.set_exception(self._failure(f"{describe_exit(status)}; the server's log says more"))
 
     def _failure(self, how: str) -> Exception:
-        """Return why a child that has ended gives no answer."""
+        """Return the error of a question to a child that has ended."""
         return _Interrupted() if self._interrupted else ExportFailed(f"The process that answers {how}.")

@@ -1,7 +1,7 @@
-"""The jobs that make traces of traces, each in a child.
+"""The jobs that derive traces from traces, each in a child.
 
-A child writes into a folder of the job. Once all of it is there, it becomes traces at once. So a job that is cancelled
-or killed with the server leaves nothing, and a killed one begins anew at the next start.
+A child writes into a folder of its job. Once everything is written, all of it becomes traces in one step. So a job that
+is cancelled, or killed with the server, leaves nothing behind. A killed job starts over when the server next starts.
 """
 
 import asyncio
@@ -27,18 +27,19 @@ from service.store.jobs import Job, Priority
 from service.trace.errors import DeadlineExceeded, JobDied, NotReady
 
 AT_ONCE = 2
+"""Maximum number of jobs that run at the same time, and of dry runs."""
 
 _R = TypeVar("_R")
 
 
 class DerivationJobs:
-    """Runs the jobs of the queue that make traces of traces.
+    """Runs the jobs of the queue that derive traces from traces.
 
     Args:
         catalog: the catalog of traces.
         monitor: holds the jobs, and is notified of their changes.
         folder: the data folder.
-        attempts: number of attempts after which a job fails whose child dies.
+        attempts: number of attempts after which a job whose child dies has failed.
         deadline_s: seconds after which an attempt fails its job; None for no deadline.
         plan_deadline_s: seconds after which a dry run fails; None for no deadline.
     """
@@ -65,11 +66,11 @@ class DerivationJobs:
 
     @property
     def processes(self) -> list[TaskProcess[DerivedTraces]]:
-        """The children of the jobs that run, the youngest last."""
+        """The children of the running jobs, the latest to start last."""
         return list(self._running.values())
 
     def start(self) -> None:
-        """Begin to take jobs; those that an earlier server left must be queued again."""
+        """Begin to take jobs. The unfinished jobs of an earlier server must have been queued again before."""
         self._queue.start()
 
     async def close(self) -> None:
@@ -77,16 +78,16 @@ class DerivationJobs:
         await self._queue.close()
 
     def submit(self, derivation: Derivation, *, priority: Priority = Priority.INTERACTIVE) -> Job:
-        """Queue a job that does a derivation."""
+        """Queue a job for a derivation."""
         trace, request = parent_of(derivation), derivation.as_dict()
         job = self._monitor.jobs.add(derivation.KIND, request, trace=trace, priority=priority)
         self._queue.wake()
         return job
 
     async def checked(self, job_id: int, *, within_s: float) -> None:
-        """Wait, for `within_s` seconds at most, until a job is known to have work to do, or is over.
+        """Wait, for `within_s` seconds at most, until a job has reported progress or is over.
 
-        Returns at once if the job waits for other jobs.
+        Its request has been checked by then. Returns at once if the job waits for other jobs.
         """
         if self._queue.runs(job_id) or self._queue.has_room(self._monitor.jobs.get(job_id)):
             await self._monitor.until(
@@ -94,7 +95,7 @@ class DerivationJobs:
             )
 
     async def forget(self, trace_id: str) -> None:
-        """Cancel the jobs that read a trace, which is deleted."""
+        """Cancel the jobs that read a trace that is being deleted."""
         for job in self._unfinished():
             if trace_id in sources_of(job):
                 await self._monitor.cancel(job.id)
@@ -104,11 +105,11 @@ class DerivationJobs:
         return {trace_id for job in self._unfinished() for trace_id in sources_of(job)}
 
     async def plan(self, split: Split) -> SplitPlan:
-        """Find out what a split would make; to cancel this ends its child.
+        """Plan a split without writing it; a cancellation ends the child.
 
         Raises:
-            TracedockError: the split would raise it.
-            DeadlineExceeded: it took too long.
+            TracedockError: the split itself would raise this error.
+            DeadlineExceeded: the plan took longer than `plan_deadline_s`.
         """
         task = split.plan(self._source_of)
         async with self._planning:
@@ -124,7 +125,7 @@ class DerivationJobs:
     # -- one job ------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, job: Job) -> None:
-        """Do a job once; raises `JobDied` if its child died."""
+        """Attempt a job once; raises `JobDied` if its child died."""
         folder = self._folder.staging / str(job.id)
         process: TaskProcess[DerivedTraces] | None = None
         try:
@@ -146,24 +147,24 @@ class DerivationJobs:
         self._monitor.moved(job.id, process.progress)
 
     def _source_of(self, trace_id: str) -> Source:
-        """Return a trace as tasks take it; raises `UnknownTrace` and `NotReady`."""
+        """Return a trace as the source of a task; raises `UnknownTrace` and `NotReady`."""
         trace = self._catalog.get(trace_id)
         if trace.state is not State.READY:
             raise NotReady(f"The trace {trace_id} is {trace.state}.", state=trace.state)
         return Source(self._folder.columns_of(trace_id), trace.name, trace.summary_or_empty, trace.identity)
 
     def _keep(self, job: Job, parent: str | None, folder: Path, derived: list[DerivedTrace]) -> None:
-        """Make traces of what lies in the folder, all or none."""
+        """Turn the columns in the folder into traces, all or none of them."""
         now = time.time_ns()
         if parent:
-            self._catalog.get(parent)  # which may have been deleted meanwhile
+            self._catalog.get(parent)  # raises if it was deleted meanwhile
         traces = [
             Trace(
                 id=child.id, name=child.name, state=State.READY, error=None, created_ns=now - place, size=child.size,
                 sha256="", summary=child.summary, parent=parent,
                 selection=None if child.selection is None else child.selection.as_dict(),
             )
-            for place, child in enumerate(derived)  # lists show the newest first, and the pieces in their order
+            for place, child in enumerate(derived)  # lists start with the newest: let that be the first piece
         ]  # fmt: skip
         try:
             for trace in traces:

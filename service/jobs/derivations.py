@@ -1,4 +1,4 @@
-"""Derivations: the requests of jobs that make traces of traces, as the catalog keeps them, and their tasks."""
+"""Derivations: the requests of jobs that derive traces from traces, as stored in the catalog, and their tasks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +23,9 @@ class Split:
 
     Attributes:
         trace: the id of the trace.
-        selection: what of it to split.
-        by: what makes a piece; None for a single one.
-        value: size or number of the pieces, where `by` needs it.
+        selection: the part of the trace to split.
+        by: the criterion of the split; None for a single piece.
+        value: size or number of the pieces, if `by` needs it.
     """
 
     KIND: ClassVar = "split"
@@ -36,27 +36,27 @@ class Split:
     value: int | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """Return the request as JSON values, as the catalog keeps it."""
+        """Return the request as JSON values, as stored in the catalog."""
         return vars(self) | {"selection": self.selection.as_dict()}
 
     def task(self, folder: Path, source_of: SourceOf) -> SplitTask:
-        """Return the task that makes the pieces in a folder."""
+        """Return the task that writes the pieces into a folder."""
         return SplitTask(source_of(self.trace), folder, self.selection, self.by, self.value)
 
     def plan(self, source_of: SourceOf) -> PlanTask:
-        """Return the task that finds out what the split would make."""
+        """Return the task that plans the split without writing it."""
         return PlanTask(source_of(self.trace), self.selection, self.by, self.value)
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Request to make one trace of several.
+    """Request to merge several traces into one.
 
     Attributes:
         traces: the ids of the traces.
-        ranks: the rank of each; None where the traces have them.
-        align: how to align the clocks.
-        name: file name of the trace that is made.
+        ranks: the rank of each trace; None if the traces' own ranks apply.
+        align: method of aligning the clocks.
+        name: file name of the new trace.
     """
 
     KIND: ClassVar = "merge"
@@ -67,11 +67,11 @@ class Merge:
     name: str
 
     def as_dict(self) -> dict[str, object]:
-        """Return the request as JSON values, as the catalog keeps it."""
+        """Return the request as JSON values, as stored in the catalog."""
         return dict(vars(self))
 
     def task(self, folder: Path, source_of: SourceOf) -> MergeTask:
-        """Return the task that makes the trace in a folder."""
+        """Return the task that writes the trace into a folder."""
         ranks: Sequence[int | None] = self.ranks or [None] * len(self.traces)
         sources = [replace(source_of(trace), rank=rank) for trace, rank in zip(self.traces, ranks, strict=True)]
         return MergeTask(sources, folder, self.name, self.align)
@@ -79,12 +79,12 @@ class Merge:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Request to make a trace that shows an analysis.
+    """Request to derive a trace that shows the result of an analysis.
 
     Attributes:
         trace: the id of the trace.
         analysis: name of the analysis.
-        selection: what of the trace.
+        selection: the part of the trace to keep.
     """
 
     KIND: ClassVar = "overlay"
@@ -94,11 +94,11 @@ class Overlay:
     selection: Selection
 
     def as_dict(self) -> dict[str, object]:
-        """Return the request as JSON values, as the catalog keeps it."""
+        """Return the request as JSON values, as stored in the catalog."""
         return vars(self) | {"selection": self.selection.as_dict()}
 
     def task(self, folder: Path, source_of: SourceOf) -> OverlayTask:
-        """Return the task that makes the trace in a folder."""
+        """Return the task that writes the trace into a folder."""
         return OverlayTask(source_of(self.trace), folder, self.selection)
 
 
@@ -111,10 +111,10 @@ KINDS = tuple(_DERIVATIONS)
 
 
 def derivation_of(job: Job) -> Derivation:
-    """Read the derivation that a job is to do.
+    """Return the derivation that a job requests.
 
     Raises:
-        BadSelection: the job was queued by another version, which knew other selections.
+        BadSelection: another version queued the job, with a selection that this version does not accept.
     """
     try:
         return _DERIVATIONS[job.kind].validate_python(job.request)

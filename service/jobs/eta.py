@@ -1,4 +1,4 @@
-"""Estimate of the time that a job still takes, from its speed in the last seconds."""
+"""Estimate of the remaining time of a job, from its speed in the last seconds."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -8,41 +8,44 @@ from service.streaming.source import Progress
 WINDOW_S = 10.0
 """Seconds of progress that an estimate is based on."""
 MIN_S, MIN_SHARE = 1.0, 0.01
-"""Minimum time and share of the work for an estimate. Below that share it takes a whole window: jobs start slowly."""
+"""Minimum time, and minimum share of the work, for an estimate.
+
+Below that share, an estimate needs a whole window of progress, because jobs start slowly.
+"""
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """The share of the work that was done at a time."""
+    """The share of the work that was done at a time, in seconds."""
 
     at: float
     share: float
 
 
 class EtaEstimator:
-    """Estimates the time that a job still takes.
+    """Estimates the remaining time of a job.
 
     Args:
-        end: duration of the end of the job, which reports no progress, as a multiple of the time before it; None if it
-            is unknown.
+        end: duration of the job's final phase, which reports no progress, as a multiple of the time before it. None if
+            it is unknown.
     """
 
     def __init__(self, end: float | None = 0.0) -> None:
         self._end = end
         self._began = 0.0
         self._marks: deque[_Mark] = deque()
-        self._first_and_last: tuple[_Mark, _Mark] | None = None  # set at once: another thread may read them
+        self._first_and_last: tuple[_Mark, _Mark] | None = None  # one attribute, as another thread may read both
 
     def note(self, progress: Progress, now: float) -> None:
-        """Note the progress at a time, in seconds."""
+        """Record the progress at a time, in seconds."""
         share = share_of(progress)
         if share is None:
             return
-        if self._marks and (share < self._marks[-1].share or not share):  # it begins, or begins anew
+        if self._marks and (share < self._marks[-1].share or not share):  # the job begins, or starts over
             self._marks.clear()
         if not self._marks:
             self._began = now
-        if len(self._marks) > 1 and now - self._marks[-2].at < WINDOW_S / 100:  # as many marks are enough
+        if len(self._marks) > 1 and now - self._marks[-2].at < WINDOW_S / 100:  # 100 marks are enough
             self._marks.pop()
         self._marks.append(_Mark(now, share))
         while now - self._marks[0].at > WINDOW_S and len(self._marks) > 2:
@@ -50,7 +53,7 @@ class EtaEstimator:
         self._first_and_last = self._marks[0], self._marks[-1]
 
     def left_s(self, now: float) -> float | None:
-        """Estimate the seconds that the job still takes; None if unknown, as after a window without progress."""
+        """Estimate the remaining seconds of the job; None if unknown, for example after a window without progress."""
         if not self._first_and_last or self._end is None:
             return None
         first, last = self._first_and_last
@@ -63,7 +66,7 @@ class EtaEstimator:
         return (1 - last.share + self._end) * elapsed / done
 
     def measured_end(self, now: float) -> float | None:
-        """Return the duration of the end of a job that is done now, as the constructor takes it; None if unknown."""
+        """Return the measured `end` of a job that is done at this time; None if unknown."""
         if not self._marks or not (last := self._marks[-1]).share or last.at <= self._began:
             return None
         whole = (last.at - self._began) / last.share

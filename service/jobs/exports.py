@@ -1,4 +1,4 @@
-"""Documents that children write: a few at a time, each for one reader."""
+"""Writing of documents in children: a few at a time, each for one reader."""
 
 import asyncio
 import logging
@@ -22,6 +22,7 @@ from service.trace.selection_fields import Args
 from service.trace.summary import Summary
 
 AT_ONCE = 2
+"""Maximum number of documents of a kind that are written at the same time."""
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +30,13 @@ log = logging.getLogger(__name__)
 class DocumentWriters:
     """Writes documents, each in a child of its own; beyond `AT_ONCE` documents, callers wait.
 
-    One child is kept warm: to start one takes longer than to cut a step out of a large trace.
+    One child may be kept warm: starting a child takes longer than cutting a step out of a large trace.
 
     Args:
         kind: the kind of children.
-        keep_ready: whether one is kept warm.
-        deadline_s: seconds after which a document fails that has not begun; None for no deadline.
-        room: space of the data folder, which bounds what is spilled.
+        keep_ready: whether to keep a child warm.
+        deadline_s: seconds after which a document without a first byte fails; None for no deadline.
+        room: disk space of the data folder, which bounds the spilled data.
     """
 
     def __init__(
@@ -51,15 +52,15 @@ class DocumentWriters:
     async def write(
         self, task: ExportTask | RenderTask, on_result: Callable[[bytes], object] = lambda _: None
     ) -> AsyncGenerator[bytes]:
-        """Yield the document of a task; to close the generator ends its child.
+        """Yield the document of a task; closing the generator ends its child.
 
         Args:
-            task: the document to write.
-            on_result: is called with the JSON of the task's result, once all is yielded.
+            task: the task that writes the document.
+            on_result: called with the JSON of the task's result, once the whole document has been yielded.
 
         Raises:
-            TracedockError: the task failed with it.
-            DeadlineExceeded: no first byte came in time.
+            TracedockError: the task failed with this error.
+            DeadlineExceeded: the first byte took longer than `deadline_s`.
             ExportFailed: the child can't be started, crashed or died.
         """
         async with self._free:
@@ -72,13 +73,13 @@ class DocumentWriters:
                     async for piece in pieces:
                         yield piece
             finally:
-                # in a task: the request of a client that has left must not wait any longer
+                # in a task of its own: the request of a disconnected client must not wait for the end of the child
                 ending = asyncio.create_task(self._end(child, spill_of(task.columns, child.pid)))
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
 
     def prepare(self) -> None:
-        """Keep a child warm from now on, if the server is set to."""
+        """Keep a child warm from now on, if `keep_ready`."""
         self._pool.prepare()
 
     async def close(self) -> None:
@@ -108,7 +109,7 @@ class DocumentWriters:
 
     @staticmethod
     async def _pieces(child: ChildProcess, on_result: Callable[[bytes], object]) -> AsyncGenerator[bytes]:
-        """Yield what a child writes; raises the error that it failed with."""
+        """Yield the output of a child; raises the error that its task failed with."""
         result: bytes | None = None
         while message := await child.receive():
             match message:
@@ -145,19 +146,19 @@ class Exports(DocumentWriters):
     def document(
         self, columns: Path, *, pack: bool = False, order: Order = "time", redact: bool = False, cut: Cut | None = None
     ) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a trace's document; to close the generator ends its child.
+        """Yield the bytes of a trace's document; closing the generator ends its child.
 
         Args:
             columns: the folder of the trace's columns.
-            pack: whether to compress it as gzip.
-            order: order of the events; a cut is always by time.
+            pack: whether to compress the document with gzip.
+            order: order of the events; a cut is always in order of time.
             redact: whether to hide secrets.
-            cut: the part to write; None for all.
+            cut: the part of the trace to write; None for the whole trace.
 
         Raises:
-            SelectionError: the trace has nothing of the cut.
+            SelectionError: the cut's selection is invalid or matches no event.
             ExportFailed: the child failed, before its first byte or after it.
-            DiskFull: there was no room to sort.
+            DiskFull: the disk has no room for sorting.
         """
         return self.write(ExportTask(columns, pack=pack, order=order, redact=redact, cut=cut))
 
@@ -181,12 +182,12 @@ class Renderings(DocumentWriters):
         Args:
             columns: the folder of the trace's columns.
             summary: the trace's summary.
-            selection: what of the trace; None for all.
-            args: which arguments events keep.
-            on_report: is called with the report on the rendering, once all is yielded.
+            selection: the part of the trace to write; None for the whole trace.
+            args: the arguments that events keep.
+            on_report: called with the report on the rendering, once the whole document has been yielded.
 
         Raises:
-            SelectionError: the trace has nothing of the selection.
+            SelectionError: the selection is invalid or matches no event.
             ExportFailed: the child failed, before its first byte or after it.
         """
         task = RenderTask(columns, summary, selection, args)

@@ -1,4 +1,4 @@
-"""A fair queue: of each client, only a bounded number of items is in work at a time."""
+"""A fair queue: it bounds the number of items of each client that are in work at the same time."""
 
 import threading
 from collections import Counter
@@ -12,8 +12,8 @@ class Entry(NamedTuple, Generic[Item]):
     """An item of a queue.
 
     Attributes:
-        turn: items of a lower turn go first.
-        number: of items of the same turn, those of a lower number go first.
+        turn: items with a lower turn go first.
+        number: among items with the same turn, those with a lower number go first.
         client: the client that the item is for.
         item: the item.
     """
@@ -25,10 +25,10 @@ class Entry(NamedTuple, Generic[Item]):
 
 
 class FairQueue(Generic[Item]):
-    """Queue between threads. Items of the clients with the least items in work go first.
+    """Queue between threads. Items of the clients with the fewest items in work go first.
 
     Args:
-        per_client: number of items of one client that are in work at once.
+        per_client: maximum number of items of one client that are in work at the same time.
     """
 
     def __init__(self, per_client: int) -> None:
@@ -44,7 +44,7 @@ class FairQueue(Generic[Item]):
             self._changed.notify()
 
     def take(self) -> Entry[Item]:
-        """Wait for an item whose client has not reached its bound, and return it; `done` ends the work on it."""
+        """Wait for an item whose client has not reached its bound, and return it; the caller must call `done` later."""
         with self._changed:
             while (entry := self._next()) is None:
                 self._changed.wait()
@@ -53,7 +53,7 @@ class FairQueue(Generic[Item]):
             return entry
 
     def done(self, entry: Entry[Item]) -> None:
-        """End the work on an item."""
+        """Record the end of the work on an item."""
         with self._changed:
             self._in_work[entry.client] -= 1
             if not self._in_work[entry.client]:
@@ -61,6 +61,6 @@ class FairQueue(Generic[Item]):
             self._changed.notify()
 
     def _next(self) -> Entry[Item] | None:
-        """Return the first item of the clients with the least items in work, by turn and number."""
+        """Return the first item of the clients with the fewest items in work, by turn and number."""
         allowed = [entry for entry in self._waiting if self._in_work[entry.client] < self._per_client]
         return min(allowed, key=lambda entry: (self._in_work[entry.client], entry.turn, entry.number), default=None)

@@ -1,4 +1,4 @@
-"""One import job: takes file by file and records each, so that after a crash it goes on where it was."""
+"""One import job: imports the files one by one and records each, so that it can continue after a crash."""
 
 import asyncio
 import threading
@@ -27,14 +27,14 @@ from service.streaming.source import Progress
 from service.trace.errors import Cancelled, DiskFull, TracedockError, UnknownTrace
 
 LISTED_MAX = 1000
-"""Files that the result of a job lists; the order has all."""
+"""Maximum number of files that the result of a job lists; the catalog records all files of the order."""
 _REPORT_EVERY_S = 0.2
 
 _T = TypeVar("_T")
 
 
 class FileResult(TypedDict):
-    """Outcome of a file: the id of the trace that it became, or why it became none."""
+    """Outcome of a file: the id of the trace that it became, or the reason why it did not become one."""
 
     path: str
     trace: str | None
@@ -45,7 +45,7 @@ _OrderId = TypedDict("_OrderId", {"import": str})
 
 
 class ImportResult(_OrderId, JobResult):
-    """Result of a job: the id of its order, the number of files that became no trace, and the first files."""
+    """Result of a job: the id of its order, the number of files that did not become a trace, and the first files."""
 
     skipped: int
     files: list[FileResult]
@@ -57,7 +57,7 @@ class ImportRequest:
 
     Attributes:
         order: id of the order.
-        files: keys of the files to take; None for all that exist.
+        files: keys of the files to import; None for all files that exist.
     """
 
     order: Annotated[str, Field(alias="import")]
@@ -78,18 +78,18 @@ _REQUESTS = TypeAdapter(ImportRequest)
 
 @dataclass(frozen=True)
 class ImportContext:
-    """The parts of the server that imports work with.
+    """The parts of the server that imports use.
 
     Args:
         catalog: the catalog of traces.
         monitor: holds the jobs, and is notified of their changes.
         folder: the data folder.
-        room: its space.
-        intake: makes traces of files.
+        room: the disk space of the data folder.
+        intake: turns files into traces.
         orders: the orders to import.
-        roots: folders below which files may be imported.
+        roots: the folders below which files may be imported.
         limit: the largest size of a file in bytes.
-        linked: whether files may have further names, through which other programs can change them.
+        linked: whether files may have further hard links, through which other programs can change them.
     """
 
     catalog: Catalog
@@ -107,10 +107,10 @@ class ImportJob:
     """The work of one job on an order.
 
     Args:
-        context: the parts of the server that it works with.
+        context: the parts of the server that it uses.
         job: the job.
         order: the order that the job works on.
-        size: bytes of all files that the job is to take.
+        size: total size in bytes of the files that the job imports.
     """
 
     def __init__(self, context: ImportContext, job: Job, order: Order, size: int) -> None:
@@ -128,17 +128,17 @@ class ImportJob:
         self._files: list[File] = []
 
     def result(self) -> ImportResult:
-        """Return the job's result: the outcome of each file."""
+        """Return the job's result, with the outcomes of the first `LISTED_MAX` files."""
         files = [FileResult(path=file.path, trace=file.trace, why=file.why) for file in self._files[:LISTED_MAX]]
         traces = [file.trace for file in self._files if file.trace]
         skipped = len(self._files) - len(traces)
         return {"import": self._order.id, "traces": traces, "skipped": skipped, "files": files}
 
     async def take(self, file: ImportCandidate) -> None:
-        """Take a file, or the files of an archive.
+        """Import a file, or the files of an archive.
 
         Raises:
-            DiskFull: there is no room.
+            DiskFull: the disk is full.
             Cancelled: the job was cancelled.
         """
         path = file.path
@@ -154,7 +154,7 @@ class ImportJob:
             )
 
     async def _take_archive(self, archive: ImportCandidate, mark: str) -> None:
-        """Take the files of an archive into one group, and then record that it is done."""
+        """Import the files of an archive into one group, then record that the archive is done."""
         group, count, why = archive.path.name.partition(".t")[0], 0, None
         members = self._importer.members(archive.path)
         try:
@@ -183,7 +183,7 @@ class ImportJob:
     async def _take(
         self, key: str, mark: str, name: str, take: Callable[[str], Received], group: str | None = None
     ) -> None:
-        """Make a trace of a file, unless an earlier attempt did, and note why if it can't become one."""
+        """Turn a file into a trace, unless an earlier attempt did. If that fails, record the reason."""
         if trace := await asyncio.to_thread(self._trace_of, key, mark):
             await self._note(File(key, mark, trace, None))
             return
@@ -232,7 +232,7 @@ class ImportJob:
         return True
 
     async def _note(self, file: File) -> None:
-        """Record the outcome of a file, and put it into the result."""
+        """Record the outcome of a file, and add it to the result."""
         self._files.append(file)
         await self._record(file)
 
@@ -251,7 +251,7 @@ class ImportJob:
             self._loop.call_soon_threadsafe(self._context.monitor.moved, self._job.id, progress)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        """Run work in a thread; a cancellation makes the work stop, and waits for it."""
+        """Run work in a thread; a cancellation makes the work stop at its next read, and waits for that."""
         task = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(task)

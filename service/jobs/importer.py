@@ -1,7 +1,7 @@
-"""Imports: makes traces of files on the server's own disk, once or, for orders that watch, as new files come.
+"""Imports of files on the server's own disk: once or, for orders that watch, whenever new files appear.
 
-An order says what to import, and a job takes the files that exist by now. An order that watches has further jobs for
-new files, once two scans have found them unchanged.
+An order specifies the files, and its first job imports those that exist. Further jobs of an order that watches import
+new files, once two scans in succession have found them unchanged.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Importer:
     """Runs the import jobs of the queue, and scans for new files.
 
     Args:
-        context: the parts of the server that imports work with.
+        context: the parts of the server that imports use.
         scan_every_s: seconds between two scans for an order that watches.
     """
 
@@ -43,7 +43,7 @@ class Importer:
         self._watches: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
-        """Begin to take jobs and to scan; jobs that an earlier server left must be queued again."""
+        """Begin to take jobs and to scan. Unfinished jobs of an earlier server must have been queued again before."""
         self._queue.start()
         for order in self.orders.watching():
             self._watch(order)
@@ -58,8 +58,8 @@ class Importer:
         """Queue an import.
 
         Raises:
-            ImportRefused: nothing may be imported from there.
-            NothingToImport: there is no such file.
+            ImportRefused: nothing may be imported from the path.
+            NothingToImport: the path matches no file.
             BadName: several files can't have the same name.
         """
         several = await asyncio.to_thread(self._several, spec)
@@ -81,7 +81,7 @@ class Importer:
         return order
 
     def _several(self, spec: ImportSpec) -> bool:
-        """Return whether an import may make more than one trace, by now or later; raises as `submit` does."""
+        """Return whether an import may make more than one trace, now or later; raises as `submit` does."""
         self._context.roots.check(spec.path)
         if spec.watch:
             return True
@@ -106,7 +106,7 @@ class Importer:
         self._watches[order.id] = asyncio.create_task(self._scan(order))
 
     async def _scan(self, order: Order) -> None:
-        """Scan again and again, and queue a job for new files that are as they were at the scan before."""
+        """Scan repeatedly, and queue a job for new files that have not changed since the previous scan."""
         path = order.spec.path
         before: dict[str, str] = {}
         while True:
@@ -124,7 +124,7 @@ class Importer:
             await asyncio.sleep(max(self._scan_every_s, _SCAN_BACKOFF_FACTOR * (time.monotonic() - began)))
 
     def _failed_recently(self, order_id: str) -> bool:
-        """Return whether the last job on an order failed in the last minute, as on a full disk."""
+        """Return whether the last job on an order failed in the last minute, for example because the disk was full."""
         last = self.orders.get(order_id).job
         with suppress(UnknownJob):
             job = self._monitor.jobs.get(last or 0)
@@ -132,9 +132,9 @@ class Importer:
         return False
 
     def _marks(self, path: str) -> dict[str, str]:
-        """Return the marks of the files that exist, without those that are no traces."""
+        """Return the marks, by key, of the existing files that can be imported."""
         marks = {}
-        with suppress(NothingToImport, ImportRefused):  # the folder may come back
+        with suppress(NothingToImport, ImportRefused):  # a missing folder may come back
             for file in self._context.roots.find(path):
                 if not file.reason:
                     with suppress(OSError):
@@ -144,7 +144,7 @@ class Importer:
     # -- one job ------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, job: Job) -> None:
-        """Take the files of a job; those that it took stay, however it ends."""
+        """Import the files of a job. The imported ones stay, however the job ends."""
         request = ImportRequest.of(job)
         order = self.orders.get(request.order)
         spec, keys = order.spec, request.files
@@ -162,7 +162,7 @@ class Importer:
         self._monitor.jobs.finish(job, work.result())
 
     def _files(self, path: str, keys: set[str] | None) -> list[tuple[ImportCandidate, int]]:
-        """Return the files that exist with their sizes: those of the given keys, or all."""
+        """Return the existing files, those of the given keys or all, with their sizes in bytes."""
         files: dict[str, tuple[ImportCandidate, int]] = {}
         for file in self._context.roots.find(path):
             if keys is None or file.key in keys:

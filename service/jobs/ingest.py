@@ -26,18 +26,18 @@ def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress:
     """Read a trace in one pass: write its events as columns, and the rest of the document as its envelope.
 
     Args:
-        original: the bytes of the trace. They may still be received: a read waits for them, and the end comes only
-            once all are safe on disk.
-        columns: the folder to make; one that a killed process left there is replaced.
+        original: the bytes of the trace. They may still be arriving: a read waits for them, and the file ends only
+            once all of them are safe on disk.
+        columns: the folder to create; a folder that a killed process left there is replaced.
         file_name: the file name of the trace.
-        on_progress: is called with the progress of the pass.
+        on_progress: called with the progress of the pass.
 
     Returns:
         The summary of the trace.
 
     Raises:
         IngestError: the file can't be read as a trace.
-        DiskFull: there was no room for the columns.
+        DiskFull: the disk has no room for the columns.
     """
     partial = partial_of(columns)
     for leftover in (partial, columns):
@@ -56,7 +56,7 @@ def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress:
 
 
 def prepare() -> None:
-    """Load the code of an ingest, by reading a trace of one event."""
+    """Load the code of an ingest by reading a trace of one event."""
     with tempfile.TemporaryDirectory() as scratch:
         text = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
         ingest(io.BufferedReader(io.BytesIO(text)), Path(scratch, "columns"), "one.json", lambda _: None)

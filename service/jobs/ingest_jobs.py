@@ -1,4 +1,4 @@
-"""The jobs that read traces, each in a child; a child may read a trace while it is still uploaded."""
+"""The jobs that read traces, each in a child. A child may read a trace while the trace is still being uploaded."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ IngestProcess = TaskProcess[Summary]
 
 
 class UploadFollower:
-    """Has a trace read while it is uploaded; made by `IngestJobs.following`."""
+    """Has a trace read while it is being uploaded."""
 
     def __init__(self, jobs: "IngestJobs", trace_id: str, name: str) -> None:
         self._jobs = jobs
@@ -37,7 +37,7 @@ class UploadFollower:
         self._process: IngestProcess | None = None
 
     def grew(self, to_bytes: int) -> None:
-        """Report the bytes that are on disk. At the first report for which there is a free child, it begins to read."""
+        """Report the number of bytes on disk. The first report for which a child is free starts that child."""
         self._process = self._process or self._jobs.follow(self._trace_id, self._name)
         if self._process:
             self._process.grew(to_bytes)
@@ -50,10 +50,10 @@ class IngestJobs:
         catalog: the catalog of traces.
         monitor: holds the jobs, and is notified of their changes.
         folder: the data folder.
-        workers: number of ingests at a time; one more for a small file, if these read large ones. As many children
-            more may follow uploads, so that slow uploads do not delay queued jobs.
-        attempts: number of attempts after which a job fails whose child dies.
-        keep_ready: whether a child is kept warm.
+        workers: number of ingests at a time, plus one of a small file if these read large ones. As many additional
+            children may follow uploads, so that slow uploads do not delay queued jobs.
+        attempts: number of attempts after which a job whose child dies has failed.
+        keep_ready: whether to keep a child warm.
     """
 
     def __init__(
@@ -75,23 +75,23 @@ class IngestJobs:
             monitor, [INGEST], self._attempt, at_once=workers, attempts=attempts, on_start=self._claim_follower
         )
         self._running: dict[str, IngestProcess] = {}
-        """Children whose traces have jobs that run, by trace."""
+        """Children of running jobs, by trace id."""
         self._following: dict[str, IngestProcess] = {}
-        """Children whose traces are still uploaded, by trace."""
+        """Children of traces that are still being uploaded, by trace id."""
         self._followers: set[IngestProcess] = set()
-        """Living children that began while their traces were uploaded."""
+        """Running children that started while their traces were being uploaded."""
         self._open = False
         self.on_read: Callable[[], object] = lambda: None
-        """Is called whenever a trace became ready."""
+        """Called whenever a trace has become ready."""
         monitor.register([INGEST], self)
 
     @property
     def processes(self) -> list[IngestProcess]:
-        """The children of the jobs that run, the youngest last."""
+        """The children of the running jobs, the latest to start last."""
         return list(self._running.values())
 
     def start(self) -> None:
-        """Begin to take jobs; those that an earlier server left must be queued again."""
+        """Begin to take jobs. The unfinished jobs of an earlier server must have been queued again before."""
         self._open = True
         self._queue.start()
         self._pool.prepare()
@@ -111,7 +111,7 @@ class IngestJobs:
         self._queue.wake()
 
     def progress(self, trace_id: str) -> Progress | None:
-        """Return the progress of a trace's job; None if none runs."""
+        """Return the progress of a trace's job; None if the job does not run."""
         process = self._running.get(trace_id)
         return process.progress if process else None
 
@@ -135,7 +135,7 @@ class IngestJobs:
             await process.end()
 
     async def stop(self, job: Job) -> None:
-        """Stop a job, and return once nothing of it runs or is left."""
+        """Stop a job and remove its columns; return once nothing of it runs."""
         await self.cancel(job.trace)
         await asyncio.to_thread(self._folder.remove_columns, job.trace)
 
@@ -143,7 +143,9 @@ class IngestJobs:
 
     @asynccontextmanager
     async def following(self, trace_id: str, name: str) -> AsyncIterator[UploadFollower]:
-        """Let a child read a trace while it is uploaded. Left before `hand_over`, nothing stays.
+        """Let a child read a trace while it is being uploaded.
+
+        If the context exits before `hand_over`, the columns that the child has written are removed.
 
         Args:
             trace_id: the id of the upload, and of the trace that it becomes.
@@ -155,13 +157,13 @@ class IngestJobs:
             await self.stop_following(trace_id)
 
     async def stop_following(self, trace_id: str) -> None:
-        """End the child that follows an upload, and remove what it has written."""
+        """End the child that follows an upload, and remove the columns that it has written."""
         if process := self._following.pop(trace_id, None):
             await process.end()
             await asyncio.to_thread(self._folder.remove_columns, trace_id)
 
     def follow(self, trace_id: str, name: str) -> IngestProcess | None:
-        """Start a child that reads what is received; return None if too many follow uploads already."""
+        """Start a child that reads an upload as it arrives; return None if too many children follow uploads already."""
         if not self._open or len(self._followers) >= self._workers:
             return None
         process = self._following[trace_id] = self._start(trace_id, name)
@@ -171,7 +173,7 @@ class IngestJobs:
         return process
 
     def hand_over(self, trace_id: str) -> None:
-        """Begin the job of a trace at once in the child that follows its upload; without one, leave it in the queue."""
+        """Begin a trace's job at once in the child that follows the upload; without such a child, the job is queued."""
         process = self._following.get(trace_id)
         if process and (process.failed or not self._queue.begin_on(trace_id)):
             del self._following[trace_id]
@@ -187,12 +189,12 @@ class IngestJobs:
     # -- jobs -----------------------------------------------------------------------------------------------------
 
     def _start(self, trace_id: str, name: str, path: str | None = None, mark: str | None = None) -> IngestProcess:
-        """Start a child that reads a trace; it waits for bytes until they are reported.
+        """Start a child that reads a trace; the child waits for bytes until they are reported.
 
         Args:
             trace_id: the id of the trace.
-            name: its file name.
-            path: where its original lies, if not in the data folder.
+            name: the trace's file name.
+            path: path of the original, if it lies outside of the data folder.
             mark: mark of an original that other programs can change; see `service.store.external_files`.
         """
         original = Path(path) if path else self._folder.original(trace_id)
@@ -206,7 +208,7 @@ class IngestJobs:
             self._pool.prepare()
 
     def _claim_follower(self, job: Job) -> None:
-        """Give a job that begins the child that follows its upload, if there is one."""
+        """Hand the child that follows the upload of a trace, if there is one, to the trace's job, which begins now."""
         process = self._following.pop(job.trace, None)
         if process and not process.failed:
             self._running[job.trace] = process

@@ -1,4 +1,4 @@
-"""Monitor of the jobs: what the catalog records of them, their progress, and the clients that wait for them."""
+"""Monitor of jobs: their records in the catalog, their progress, and the clients that wait for them."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from service.streaming.source import Progress
 from service.trace.errors import UnknownJob
 
 INGEST_END = 0.5
-"""Duration of the end of an ingest, as a multiple of the time that reading took; used until one was measured."""
+"""Assumed duration of an ingest's final phase, as a multiple of the reading time, until one has been measured."""
 
 REQUESTED_S = 60.0
 """Seconds for which a job counts as awaited after a client has requested its result."""
@@ -28,7 +28,7 @@ class JobRunner(Protocol):
 
 
 class JobMonitor:
-    """Takes reports of the progress of jobs, and notifies those that wait for jobs.
+    """Receives reports on the progress of jobs, and notifies waiting clients.
 
     Args:
         jobs: the jobs in the catalog.
@@ -42,14 +42,14 @@ class JobMonitor:
         self._progress: dict[int, Progress] = {}
         self._estimators: dict[int, EtaEstimator] = {}
         self._ends: dict[str, float] = {INGEST: INGEST_END}
-        """Measured duration of the end of a job, by kind; see `EtaEstimator`."""
+        """Duration of the final phase of a job, by kind; see `EtaEstimator`."""
         self._watches: defaultdict[int | None, set[asyncio.Event]] = defaultdict(set)
         self._runners: dict[str, JobRunner] = {}
         self._requested: dict[int, float] = {}
-        """When clients have last requested the results of jobs."""
+        """Time of the last request for a job's result, by job id."""
 
     def close(self) -> None:
-        """Release all that wait for jobs: no more changes are reported."""
+        """End all waits for jobs: no more changes are reported."""
         self.closed = True
         for job_id in list(self._watches):
             self._notify(job_id)
@@ -69,7 +69,7 @@ class JobMonitor:
         self.changed(job_id)
 
     def changed(self, job_id: int) -> None:
-        """Report that the catalog has a new state of a job."""
+        """Report that the state of a job has changed in the catalog."""
         self._notify(job_id)
         self._notify(None)
 
@@ -82,7 +82,7 @@ class JobMonitor:
         self.changed(job_id)
 
     def _learn_end(self, job: Job, estimator: EtaEstimator) -> None:
-        """Average the duration of the end of a job into that of its kind."""
+        """Average the duration of a job's final phase into that of its kind."""
         measured = estimator.measured_end(self._clock()) if job.state is JobState.DONE else None
         if measured is not None:
             self._ends[job.kind] = (self._ends.get(job.kind, measured) + measured) / 2
@@ -94,7 +94,7 @@ class JobMonitor:
         return self._progress.get(job_id)
 
     def left_s(self, job_id: int) -> float | None:
-        """Estimate the seconds that a job still takes; None if there is no estimate."""
+        """Estimate the remaining seconds of a job; None if there is no estimate."""
         estimator = self._estimators.get(job_id)
         return estimator.left_s(self._clock()) if estimator else None
 
@@ -111,7 +111,7 @@ class JobMonitor:
                 del self._watches[job_id]
 
     def ask_for(self, job_id: int) -> None:
-        """Note that a client has requested the result of a job, and will request it again soon."""
+        """Record that a client has requested the result of a job, and will probably request it again soon."""
         self._requested[job_id] = self._clock()
 
     def awaited(self) -> set[int]:
@@ -134,9 +134,9 @@ class JobMonitor:
         return await self.until(job_id, lambda job: job.state.over, within_s=within_s)
 
     async def cancel(self, job_id: int) -> Job:
-        """Cancel a job that is not over, and remove what it has made; raises `UnknownJob`."""
+        """Cancel a job that is not over, and remove its results so far; raises `UnknownJob`."""
         job = self.jobs.get(job_id)
-        if self.jobs.cancel(job):  # first, so that no queue begins it from here on
+        if self.jobs.cancel(job):  # first, so that no queue can begin it any more
             await self._runners[job.kind].stop(job)
             self.stopped(job_id)
         return self.jobs.get(job_id)

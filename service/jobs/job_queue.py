@@ -1,4 +1,4 @@
-"""Queue that runs a few jobs at a time, and first those that a client waits for."""
+"""Queue that runs a few jobs at a time; those that a client waits for go first."""
 
 import asyncio
 import logging
@@ -21,8 +21,8 @@ class JobQueue:
     Args:
         monitor: holds the jobs, and is notified of their changes.
         kinds: kinds of the jobs.
-        attempt: attempts a job once, and records in the catalog that it is done. An error that it raises fails the job,
-            except that `JobDied` and `WorkerDied` may be retried. If cancelled, it leaves nothing behind.
+        attempt: attempts a job once, and records in the catalog that it is done. If it raises `JobDied` or
+            `WorkerDied`, the job may be retried; any other error fails the job. If cancelled, it leaves nothing behind.
         at_once: number of jobs that run at a time; see `service.jobs.slots.cost_limit` for small jobs.
         attempts: number of attempts after which a job whose process dies has failed.
         on_start: called when a job starts, before its attempt.
@@ -51,7 +51,7 @@ class JobQueue:
         monitor.register(kinds, self)
 
     def start(self) -> None:
-        """Begin to take jobs; those that an earlier server left must be queued again."""
+        """Begin to take jobs. The unfinished jobs of an earlier server must have been queued again before."""
         self._dispatcher = asyncio.create_task(self._take_jobs())
         self.wake()
 
@@ -80,7 +80,7 @@ class JobQueue:
         return [job for job in self._running.values() if job.trace == trace_id]
 
     def begin_on(self, trace_id: str) -> bool:
-        """Begin the queued job of a trace ahead of all others, whatever its cost; return whether there is one."""
+        """Begin the queued job of a trace ahead of all others, regardless of its cost; return whether there is one."""
         job = self._next(trace_id=trace_id, cost_max=math.inf) if self._dispatcher else None
         if job:
             self._begin(job)
@@ -103,7 +103,7 @@ class JobQueue:
             await self._work.wait()
 
     def _next(self, *, cost_max: float, trace_id: str | None = None) -> Job | None:
-        """Take the next job from the catalog; None if there is none, or no room to record that it begins."""
+        """Take the next job from the catalog; None if there is none, or if the disk is too full to record its start."""
         awaited = self._monitor.awaited()
         try:
             return self._monitor.jobs.claim(self._kinds, trace=trace_id, awaited=awaited, cost_max=cost_max)

@@ -1,4 +1,4 @@
-"""Overlays: a trace, or a selection of it, with its critical path as a track of its own."""
+"""Overlays: a trace, or a selection of it, with its critical path as an additional track."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,14 +29,14 @@ def write_critical_path(
 
     Args:
         source: the trace.
-        folder: the folder of columns to make; its name is the id of the new trace.
-        selection: what of the trace; an empty one keeps all.
+        folder: the folder to create for the columns; its name is the id of the new trace.
+        selection: the part of the trace to keep; an empty selection keeps all.
         spill: the folder for data that does not fit into memory.
-        on_written: is called now and then with the number of events that are written, and of all events.
+        on_written: called from time to time with the number of events written so far, and their total.
 
     Raises:
         NotApplicable: the trace has no critical path.
-        SelectionError: the trace has nothing of the selection.
+        SelectionError: the selection is invalid or matches no event.
     """
     source = source.with_whole_lists()
     whole = AnalysisInput(source.columns, source.summary, selection if selection.as_dict() else None, source.name)

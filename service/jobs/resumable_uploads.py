@@ -1,4 +1,4 @@
-"""Resumable uploads: their chunks, the children that read them meanwhile, and their end."""
+"""Resumable uploads: receiving them in chunks, reading them in children meanwhile, and completing them."""
 
 import asyncio
 import logging
@@ -30,10 +30,11 @@ from service.trace.errors import (
 log = logging.getLogger(__name__)
 
 FOLLOW_FROM = 1 << 20
-"""Bytes of an upload from which on a child reads it."""
+"""Number of received bytes from which on a child reads an upload."""
 FOLLOW_FOR_S = 30.0
-"""Seconds for which a child waits for the next chunk; then it makes room for other uploads."""
+"""Seconds for which a child waits for the next chunk before it is ended, to make room for other uploads."""
 TEND_EVERY_S = 3600.0
+"""Maximum number of seconds between two checks for complete and for expired uploads."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class UploadStatus:
     """Status of an upload.
 
     Attributes:
-        announced: what the client has announced.
-        offset: bytes that are received.
-        ends_at: when it expires, in seconds since the epoch; None once it is a trace.
+        announced: the client's announcement.
+        offset: number of received bytes.
+        ends_at: time at which the upload expires, in seconds since the epoch; None once it is a trace.
     """
 
     announced: Announced
@@ -52,7 +53,7 @@ class UploadStatus:
 
     @property
     def trace(self) -> str | None:
-        """The id of the trace that the upload became; None if it has not."""
+        """The id of the trace that the upload became; None while it is unfinished."""
         return self.announced.id if self.ends_at is None else None
 
 
@@ -61,13 +62,13 @@ class _Upload:
     """An upload that this server has opened.
 
     Attributes:
-        upload: its file and its state.
-        lock: is held while the upload changes.
-        written: whether a chunk is on its way.
-        write_limit: the time limit of that chunk, by which `end` interrupts it.
-        follower: has the trace read meanwhile.
-        rest: ends the following if no chunk comes.
-        catching_up: computes the digest of the bytes that an earlier server received.
+        upload: the file and the state of the upload.
+        lock: held while the upload changes.
+        written: whether a chunk is being received.
+        write_limit: the time limit of that chunk; `end` uses it to interrupt the chunk.
+        follower: has the trace read while it is being received.
+        rest: timer that removes `follower` unless another chunk arrives.
+        catching_up: task that computes the digest of the bytes that an earlier server received.
     """
 
     upload: Resumable
@@ -80,7 +81,7 @@ class _Upload:
 
 
 class ChunkWriter:
-    """Writes a chunk of an upload; made by `ResumableUploads.writing`."""
+    """Writes a chunk of an upload; `ResumableUploads.writing` creates it."""
 
     def __init__(self, entry: _Upload, chunk: Chunk, room: Room) -> None:
         self._entry = entry
@@ -93,7 +94,7 @@ class ChunkWriter:
         await asyncio.to_thread(self._room.check, size, reserved_by=self._entry.upload.id)
 
     async def write(self, block: memoryview) -> None:
-        """Append a block; raises `TooLarge` or `DiskFull`. Must not be cancelled."""
+        """Append a block; raises `TooLarge`, `InsufficientStorage` or `DiskFull`. The call must not be cancelled."""
         await asyncio.to_thread(self._write, block)
         if not self._chunk.verified and self._entry.follower and self._entry.upload.offset >= FOLLOW_FROM:
             self._entry.follower.grew(self._entry.upload.offset)
@@ -112,10 +113,10 @@ class UploadBounds:
     """Bounds on uploads.
 
     Args:
-        size: bytes of the largest upload.
-        expires_s: seconds after its last byte for which an upload is kept.
-        most: number of unfinished uploads.
-        most_per_client: number of unfinished uploads of one client.
+        size: maximum size of an upload in bytes.
+        expires_s: seconds for which an unfinished upload is kept after its last byte.
+        most: maximum number of unfinished uploads.
+        most_per_client: maximum number of unfinished uploads of one client.
     """
 
     size: int
@@ -129,10 +130,10 @@ class ResumableUploads:
 
     Args:
         folder: the data folder.
-        room: its space.
+        room: the disk space of the data folder.
         catalog: the catalog of traces.
-        ingests: may read uploads while they are received.
-        intake: makes traces of finished uploads.
+        ingests: may read uploads while they are being received.
+        intake: turns complete uploads into traces.
         bounds: bounds on the size and the number of uploads.
     """
 
@@ -159,7 +160,7 @@ class ResumableUploads:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self) -> None:
-        """Finish the uploads that were whole when an earlier server ended, and remove those that expire from now on."""
+        """Begin to finish the complete uploads that an earlier server left, and to remove uploads that expire."""
         self._begin(self._tend())
 
     async def close(self) -> None:
@@ -187,7 +188,7 @@ class ResumableUploads:
         return self._status(upload)
 
     async def _check_number(self, client: str) -> None:
-        """Remove expired uploads; raises `TooManyUploads` if there can't be one more."""
+        """Remove expired uploads; raises `TooManyUploads` if no further upload may begin."""
         for entry in list(self._uploads.values()):
             if not entry.lock.locked() and entry.upload.ends_at(self._expires_s) <= time.time():
                 await self._remove(entry, expired=True)
@@ -217,12 +218,12 @@ class ResumableUploads:
 
         Raises:
             UnknownUpload: there is no such upload.
-            UploadGone: it has expired, or its trace is deleted.
-            TracedockError: it is whole, and can't become a trace.
+            UploadGone: the upload has expired, or its trace is deleted.
+            TracedockError: the upload is complete, but can't become a trace.
         """
         with suppress(UnknownUpload):
             entry = await self._find(upload_id)
-            if entry.upload.whole:  # a client takes a whole upload for a trace
+            if entry.upload.whole:  # a client expects a complete upload to be a trace
                 async with entry.lock:
                     await self._finish(entry)
             if self._uploads.get(upload_id) is entry:
@@ -238,27 +239,27 @@ class ResumableUploads:
     async def writing(
         self, upload_id: str, offset: int, *, length: int | None = None, checksum: tuple[str, bytes] | None = None
     ) -> AsyncIterator[ChunkWriter]:
-        """Add a chunk to an upload, which becomes a trace if it is whole when the block is left.
+        """Add a chunk to an upload. If the upload is complete at the end of the ``with`` block, it becomes a trace.
 
-        If the block raises an error, the received bytes are kept, unless they have a checksum.
+        If the block raises an error, the received bytes are kept, unless the chunk has a checksum.
 
         Args:
             upload_id: the id of the upload.
-            offset: place of the chunk in the upload, in bytes.
-            length: length of the upload, if it was not announced before.
+            offset: offset of the chunk in the upload, in bytes.
+            length: length of the upload in bytes, if it was not announced before.
             checksum: algorithm and digest of the chunk.
 
         Raises:
-            UnknownUpload: there is no such upload.
-            UploadGone: it has expired, or was ended meanwhile.
-            UploadLocked: another chunk is on its way.
+            UnknownUpload: no upload has that id.
+            UploadGone: the upload has expired, is done, or was ended meanwhile.
+            UploadLocked: another chunk of the upload is being received.
             WrongOffset: the upload has another offset.
             ChecksumMismatch: the chunk has another digest.
-            DiskFull: there was no room.
+            DiskFull: the disk is full.
         """
         try:
             entry = await self._find(upload_id)
-        except UnknownUpload:  # or it is done
+        except UnknownUpload:  # also raised for an upload that is done
             _check_offset((await self.status(upload_id)).offset, offset)
             raise UploadGone(f"The upload {upload_id} is done.") from None
         if entry.written:
@@ -333,7 +334,8 @@ class ResumableUploads:
         """Record a length that was not announced before.
 
         Raises:
-            TooLarge, BadUpload, InsufficientStorage, DiskFull: the length is refused.
+            TooLarge, BadUpload: the length is not valid.
+            InsufficientStorage, DiskFull: the disk has no room for an upload of this length, or for the record.
         """
         if length is None or length == upload.announced.length:
             return
@@ -344,7 +346,7 @@ class ResumableUploads:
         await asyncio.to_thread(upload.announce, length)
 
     async def _finish(self, entry: _Upload) -> None:
-        """Make a trace of an upload if it is whole; after `DiskFull`, the upload stays as it is."""
+        """Turn an upload into a trace if it is complete; after an error, the upload stays as it is."""
         upload = entry.upload
         if not upload.whole or self._uploads.get(upload.id) is not entry:
             return
@@ -354,7 +356,7 @@ class ResumableUploads:
             await self._intake.keep(
                 upload.id, name=announced.name, received=received, group=announced.group, priority=announced.priority
             )
-        except Exception:  # after a mere interruption, the trace may yet be recorded
+        except Exception:  # not for a cancellation, after which the trace may still be recorded
             await asyncio.to_thread(upload.undo_keep)
             raise
         await asyncio.to_thread(upload.done)
@@ -372,7 +374,7 @@ class ResumableUploads:
             entry.rest.cancel()
 
     def _follow(self, entry: _Upload) -> None:
-        """Have a child read the upload, and compute the digest of the bytes that an earlier server received."""
+        """Let a child follow the upload, and compute the digest of the bytes that an earlier server received."""
         if entry.rest:
             entry.rest.cancel()
         entry.follower = entry.follower or UploadFollower(self._ingests, entry.upload.id, entry.upload.announced.name)
@@ -380,7 +382,7 @@ class ResumableUploads:
             entry.catching_up = self._begin(asyncio.to_thread(entry.upload.catch_up))
 
     def _rest(self, entry: _Upload) -> None:
-        """End the following if no chunk comes for a while."""
+        """Stop following the upload unless another chunk arrives within `FOLLOW_FOR_S`."""
 
         async def stop_following() -> None:
             async with entry.lock:

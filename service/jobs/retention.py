@@ -15,20 +15,21 @@ from service.trace.errors import TracedockError, UnknownTrace
 log = logging.getLogger(__name__)
 
 EVERY_S = 3600.0
+"""Maximum number of seconds between two sweeps."""
 _DAY_NS = 86_400 * 10**9
 
 
 class Retention:
-    """Deletes unpinned traces beyond an age, and the oldest ones while the data folder is too large.
+    """Deletes unpinned traces beyond an age, and the oldest unpinned traces while the data folder is too large.
 
-    It sweeps once an hour, and when it is woken.
+    It sweeps once an hour, and after each call of `wake`.
 
     Args:
         catalog: the catalog of traces.
-        room: the space of the data folder.
+        room: the disk space of the data folder.
         remove: deletes a trace.
-        in_use: returns the ids of the traces that jobs read; these stay for now.
-        groups: the groups of traces; empty ones are deleted, too.
+        in_use: returns the ids of the traces that jobs read; a sweep does not delete these.
+        groups: the groups of traces; a group that has lost its last trace is deleted, too.
         days: days after which a trace is deleted; None for no limit.
         size_max: bytes that the data folder may take; None for no limit.
     """
@@ -61,7 +62,7 @@ class Retention:
             self.wake()
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop sweeping."""
         if self._main:
             self._main.cancel()
             await asyncio.wait([self._main])
@@ -75,7 +76,7 @@ class Retention:
         deleted: list[str] = []
         while candidate := await asyncio.to_thread(self._next):
             trace, why = candidate
-            with suppress(UnknownTrace):  # a client was faster
+            with suppress(UnknownTrace):  # a client has deleted it meanwhile
                 await self._remove(trace.id)
                 if trace.group_id:
                     await asyncio.to_thread(self._groups.remove_empty, trace.group_id)

@@ -1,4 +1,4 @@
-"""Budget of bytes while jobs write: while there is no room, the youngest job is ended."""
+"""Guard of the disk space while jobs write: when space runs out, the job that started last is ended."""
 
 import asyncio
 import logging
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 class RoomGuard:
-    """Checks the space of the data folder while children write there.
+    """Checks the disk space of the data folder while children write there.
 
     Args:
-        room: the space.
-        writers: returns the children that write, the youngest last.
+        room: the disk space of the data folder.
+        writers: returns the children that write; the last of them is ended first.
     """
 
     def __init__(self, room: Room, writers: Callable[[], Sequence[TaskProcess[Any]]]) -> None:

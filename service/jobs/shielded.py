@@ -8,7 +8,7 @@ _T = TypeVar("_T")
 
 
 async def shielded(work: Coroutine[Any, Any, _T]) -> _T:
-    """Await work to its end, even if the caller is cancelled meanwhile; the cancellation is raised afterwards."""
+    """Await work to its end, even if the caller is cancelled meanwhile. The cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""Plans of splits: the pieces that a split would make, without making them."""
+"""Plans of splits: the pieces that a split would write, without writing them."""
 
 from collections import Counter
 from contextlib import closing
@@ -15,16 +15,16 @@ from service.trace.selection import Selection
 
 
 def plan_split(source: Source, selection: Selection, by: By | None, value: int | None) -> list[PlannedPiece]:
-    """Count the events of each piece that a split would make; empty pieces are left out.
+    """Count the events of each piece that a split would write; empty pieces are left out.
 
     Args:
         source: the trace.
-        selection: what of the trace to split.
-        by: what makes a piece; None for a single one.
-        value: size or number of the pieces, where `by` needs it.
+        selection: the part of the trace to split.
+        by: the criterion of the split; None for a single piece.
+        value: size or number of the pieces, if `by` needs it.
 
     Raises:
-        SelectionError: no piece has any event, or the trace has nothing of one.
+        SelectionError: no piece has any event, or a selection is invalid.
     """
     all_pieces = pieces(source.columns, source.summary, selection, by, value)
     planned: list[PlannedPiece] = []

@@ -1,4 +1,4 @@
-"""Intake of traces: makes a trace of bytes that are safe on disk, wherever they came from."""
+"""Intake of traces: turns an original that is safe on disk into a trace, regardless of its origin."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ from service.trace.rank import rank_in_name
 
 
 class TraceIntake:
-    """Makes traces of originals.
+    """Turns originals into traces.
 
     Args:
-        catalog: where traces are recorded.
+        catalog: the catalog of traces.
         folder: the data folder, which holds the originals.
-        ingests: reads the traces.
-        on_arrival: is called after each trace.
+        ingests: the jobs that read traces.
+        on_arrival: called after each new trace.
     """
 
     def __init__(
@@ -38,19 +38,20 @@ class TraceIntake:
         group: str | None = None,
         priority: int = Priority.INTERACTIVE,
     ) -> Trace:
-        """Record a trace whose original is safe, and have it read, at once if a child follows its upload.
+        """Record a trace whose original is safe on disk, and have it read: at once if a child follows its upload.
 
-        Bytes that another trace has already are stored once. If that trace is ready, the new one is ready at once.
+        If another trace has the same bytes, these are stored only once. If that trace is ready, and its name implies
+        the same rank, the new trace is ready at once.
 
         Args:
-            trace_id: its id, under which the original lies.
-            name: its file name.
-            received: the bytes that were received.
-            group: the name of its group, which is made if there is none.
-            priority: of its ingest.
+            trace_id: the trace's id, under which the original is stored.
+            name: the trace's file name.
+            received: the received original.
+            group: the name of the trace's group, which is created if it does not exist.
+            priority: the priority of the ingest.
 
         Raises:
-            DiskFull: there was no room in the catalog.
+            DiskFull: the disk has no room for the catalog's record.
         """
         twins = await asyncio.to_thread(self._catalog.find_by_bytes, received.sha256, received.size)
         mark = received.mark
@@ -75,10 +76,10 @@ class TraceIntake:
         return trace
 
     def _share_original(self, trace_id: str, twins: Sequence[Trace]) -> bool:
-        """Share the original of a twin that no other program can write to, and return whether there is one."""
+        """Share the original of a twin that no other program can write to; return whether this succeeded."""
         lenders = (twin.id for twin in twins if twin.id != trace_id and twin.path_mark is None)
         return any(self._folder.share(trace_id, lender) for lender in lenders)
 
     def _share_columns(self, trace_id: str, twins: Sequence[Trace]) -> Trace | None:
-        """Share the columns of a twin, and return the first whose columns could be shared."""
+        """Share the columns of a twin; return the first twin whose columns could be shared, or None."""
         return next((twin for twin in twins if self._folder.share_columns(trace_id, twin.id)), None)

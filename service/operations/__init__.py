@@ -1,1 +1,1 @@
-"""Operations that span several parts of the service: stores, jobs and engines. Routes call them; they know no HTTP."""
+"""Operations across several parts of the service: stores, jobs and engines. Routes call them; they do not use HTTP."""

@@ -13,24 +13,24 @@ from service.trace.cycles import Rule, cycles_of
 from service.trace.errors import NotReady, UnknownGroup, UnknownTrace
 
 MEMBERS_MAX = 4096
-"""Traces of one group, or of one merge."""
+"""Maximum number of traces of a group, and of a merge."""
 _LISTED_MAX = 8
-"""Traces that an error message names."""
+"""Maximum number of traces that an error message names."""
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """The traces of a group from one turn of the profiler's schedule.
+    """The traces of a group from one cycle of the profiler's schedule.
 
     Attributes:
-        cycle: its number, from 0.
-        traces: the number of its traces.
+        cycle: the number of the cycle, from 0.
+        traces: the number of the cycle's traces.
         ranks: the ranks that have a trace.
-        missing: the ranks of the world that have none.
-        first_step: the lowest number of a step; None without steps.
-        last_step: the highest one.
-        start_ns: the start of the first trace, since the epoch if the traces have that.
-        end_ns: the end of the last trace.
+        missing: the ranks of the world that have no trace.
+        first_step: the lowest step number; None without steps.
+        last_step: the highest step number; None without steps.
+        start_ns: the earliest time in a trace, in ns since the epoch if the traces have base times.
+        end_ns: the latest time in a trace, on the same clock.
     """
 
     cycle: int
@@ -45,7 +45,7 @@ class Cycle:
 
 @dataclass(frozen=True)
 class Membership:
-    """A trace of a group, and the number of its cycle, which is None until the trace is read."""
+    """A trace of a group, and the number of its cycle; the number is None until the trace has been read."""
 
     trace: Trace
     cycle: int | None
@@ -53,13 +53,13 @@ class Membership:
 
 @dataclass(frozen=True)
 class RankReport:
-    """The ranks of a group.
+    """The ranks of a group, its cycles, and the missing ranks.
 
     Attributes:
-        world_size: the number of ranks, if all traces that have one agree.
-        missing: ranks of that world without a trace in some cycle.
+        world_size: the number of ranks, if all traces that record it agree; otherwise None.
+        missing: the ranks of that world without a trace in at least one cycle.
         cycles: the cycles, in order.
-        cycles_by: the rule that tells cycles apart.
+        cycles_by: the rule that separates the cycles.
         members: the traces, by cycle and rank.
     """
 
@@ -77,7 +77,7 @@ class GroupOperations:
         groups: the records of groups.
         catalog: the records of traces.
         folder: the data folder.
-        traces: operations on their traces.
+        traces: operations on single traces.
     """
 
     def __init__(self, groups: Groups, catalog: Catalog, folder: Folder, traces: TraceOperations) -> None:
@@ -87,7 +87,7 @@ class GroupOperations:
         self._traces = traces
 
     def members(self, group_id: str) -> list[Trace]:
-        """Return the traces of a group by rank, those without a rank last, older ones first; raises `UnknownGroup`."""
+        """Return the traces of a group by rank, then by age; unknown ranks come last. Raises `UnknownGroup`."""
         self._groups.get(group_id)
         members = self._catalog.page(limit=MEMBERS_MAX, group=group_id)
         return sorted(members, key=_by_rank)
@@ -118,7 +118,7 @@ class GroupOperations:
         return ready, [trace.id for trace in members if trace.state is State.FAILED]
 
     def side(self, trace_or_group: str) -> list[str]:
-        """Return the ids of the traces of a group, or the id of a trace.
+        """Return the ids of the traces on a side of a comparison: a group's ready traces, or a single trace.
 
         Raises:
             UnknownTrace: neither a group nor a trace has that id.
@@ -151,7 +151,7 @@ class GroupOperations:
                     await self._traces.remove(trace.id)
 
     def ranks(self, group: Group) -> RankReport:
-        """Report the ranks of a group, its cycles and what is missing."""
+        """Report the ranks of a group, its cycles, and the missing ranks."""
         members = self.members(group.id)
         read = [self._with_all_steps(trace) for trace in members if trace.summary]
         cycles = cycles_of([trace.summary_or_empty for trace in read])
@@ -174,7 +174,7 @@ class GroupOperations:
         )
 
     def _with_all_steps(self, trace: Trace) -> Trace:
-        """Return the trace with all steps in its summary, which may list the first ones only."""
+        """Return the trace with all steps in its summary; the catalog's summary may list the first steps only."""
         if trace.summary is None or "steps" not in trace.summary.totals:
             return trace
         return replace(trace, summary=whole_summary(trace.summary, self._folder.columns_of(trace.id)))
@@ -207,6 +207,6 @@ def _brief(trace: Trace) -> dict[str, str]:
 
 
 def _listed(traces: Sequence[Trace]) -> str:
-    """Name traces and their states in a sentence, of many the first ones."""
+    """Return the names and states of traces as text; beyond `_LISTED_MAX` traces, only the number of the others."""
     names = ", ".join(f"{trace.name} ({trace.state})" for trace in traces[:_LISTED_MAX])
     return names + (f" and {len(traces) - _LISTED_MAX} more" if len(traces) > _LISTED_MAX else "")

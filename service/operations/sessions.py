@@ -1,4 +1,4 @@
-"""Operations on engine sessions: open one on a view of a trace."""
+"""Operations on engine sessions: open a session on a view of a trace."""
 
 from collections import deque
 from collections.abc import Hashable
@@ -16,7 +16,7 @@ from service.trace.selection import Selection, share_of_time
 from service.trace.summary import Summary
 
 _CLOSURE_FACTOR = 1.5
-"""Events of a selection, as a multiple of its share of the time: its closure adds some."""
+"""Assumed share of the events that a selection has, as a multiple of its share of the time: its closure adds events."""
 
 
 class SessionOperations:
@@ -36,15 +36,15 @@ class SessionOperations:
         self._renderings = renderings
 
     def open(self, view: View, client: Hashable = None) -> Session:
-        """Return the session of a view, and start one if there is none.
+        """Return the session of a view; start one if there is none.
 
         Args:
-            view: the trace, and the part of it.
+            view: the view.
             client: the identity of the client that needs the session.
 
         Raises:
             UnknownTrace: no trace has that id.
-            NotReady: the trace is not read yet, or could not be.
+            NotReady: the trace has not been read yet, or could not be read.
             EngineError: no engine can be started; see `Fleet.open`.
         """
         trace = self._traces.ready(view.trace_id)
@@ -71,9 +71,9 @@ class SessionOperations:
 
 
 def expected_events(selection: Selection | None, summary: Summary) -> int:
-    """Estimate the number of events of a selection, by its share of the time of the trace.
+    """Estimate the number of events of a selection by its share of the trace's time.
 
-    A selection may have more: events are not spread evenly over a trace.
+    A selection may have more events, because events are not spread evenly over a trace.
     """
     events = summary.kept_events
     if selection is None:

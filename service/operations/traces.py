@@ -1,4 +1,4 @@
-"""Operations on single traces: check that one is ready, wait for several, remove one."""
+"""Operations on traces: check that a trace is ready, wait for traces, remove a trace."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ class TraceOperations:
     Args:
         catalog: the records of all traces.
         folder: the data folder.
-        monitor: the progress of jobs.
+        monitor: the monitor of jobs.
         ingests: the jobs that read traces.
-        derivations: the jobs that make traces of traces.
+        derivations: the jobs that derive traces from traces.
         fleet: the engines.
         on_removed: called with the id of each trace that was removed.
     """
@@ -45,11 +45,11 @@ class TraceOperations:
         self._on_removed = on_removed
 
     def ready(self, trace_id: str) -> Trace:
-        """Return a trace that is ready; the ingest of one that is not moves to the front of the queue.
+        """Return a trace that is ready. If it is not, its ingest is prioritized.
 
         Raises:
             UnknownTrace: no trace has that id.
-            NotReady: the trace is not read yet, or could not be.
+            NotReady: the trace has not been read yet, or could not be read.
         """
         trace = self._catalog.get(trace_id)
         if trace.state is State.FAILED:
@@ -61,7 +61,7 @@ class TraceOperations:
         return trace
 
     def prioritize(self, trace: Trace) -> None:
-        """Have a trace read before those that no client has asked for."""
+        """Have a trace read before the traces that no client has requested."""
         if trace.job is not None:
             self._monitor.ask_for(trace.job)
 
@@ -89,6 +89,6 @@ class TraceOperations:
     async def _remove_record(self, trace_id: str) -> None:
         try:
             await asyncio.to_thread(self._catalog.remove, trace_id)
-        except DiskFull:  # the catalog has no room to note it; the files of the trace make that room
+        except DiskFull:  # the catalog has no room to record the removal; removing the files makes room
             await asyncio.to_thread(self._folder.remove, trace_id)
             await asyncio.to_thread(self._catalog.remove, trace_id)

@@ -1,4 +1,4 @@
-"""What an engine is loaded with: a trace or a selection of it, with all arguments of its events or fewer."""
+"""Views of traces, which engines load: a whole trace or a selection, with all arguments of its events or only some."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ from service.trace.selection_fields import Args
 
 @dataclass(frozen=True)
 class View:
-    """The content of one engine. As a string, it identifies the engine and stands in the address of its UI."""
+    """The content of one engine. Its string form identifies the engine, and is part of the URL of the engine's UI."""
 
     trace_id: str
     selection: Selection | None = None

@@ -1,4 +1,4 @@
-"""Decompression in bounded pieces. The compression is detected by magic bytes, never by a file name."""
+"""Decompression in bounded pieces. The compression is detected by magic bytes, never by the file name."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ class Compression(StrEnum):
 class Decoder(Protocol):
     """Incremental decoder of one compressed stream.
 
-    `decompressed` calls `decode` for each chunk it reads from the file, then `flush` once at the end of the file.
+    `decompressed` calls `decode` for each chunk that it reads from the file, then `flush` once at the file's end.
     """
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
@@ -157,7 +157,7 @@ _DECODERS: dict[Compression, Callable[[], Decoder]] = {
 
 
 def file_head(file: BufferedReader) -> bytes:
-    """Return the first bytes of a file that was not read yet, without consuming them."""
+    """Return the first bytes of a file that has not been read yet, without consuming them."""
     return file.peek(HEAD_SIZE)[:HEAD_SIZE]
 
 
@@ -171,7 +171,7 @@ def compression_of(head: bytes) -> Compression:
 
 
 def is_foreign(head: bytes) -> bool:
-    """Return whether the first bytes of a file show a known format that holds no JSON."""
+    """Return whether a file starts with the magic bytes of a known format that is not JSON."""
     return any(head.startswith(magic) for magic in _FOREIGN_MAGIC)
 
 
@@ -194,14 +194,14 @@ def plain_chunks(file: BufferedReader, on_read: Callable[[int], None] | None = N
 
 
 def decompressed(file: BufferedReader, on_read: Callable[[int], None] | None = None) -> Iterator[bytes]:
-    """Yield the plain bytes of a file as they become readable, decompressed as its magic bytes require.
+    """Yield the decompressed bytes of a file as they become readable; its magic bytes determine the compression.
 
     Args:
-        file: the file, at its beginning; it is never seeked.
+        file: the file, at its beginning; it need not be seekable.
         on_read: called after each read with the number of the file's bytes read so far.
 
     Raises:
-        BadCompression, Truncated: the compressed stream is damaged or cut; all valid pieces before were yielded.
+        BadCompression, Truncated: the compressed stream is damaged or cut; all valid pieces before that were yielded.
     """
     decoder = _DECODERS[compression_of(file_head(file))]()
     consumed = 0

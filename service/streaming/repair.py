@@ -1,9 +1,9 @@
 """Repair of damaged JSON text by the smallest evident change.
 
-The text is read once from left to right as JSON. Where it is invalid, it is repaired on the spot and reading goes on.
-Some damage needs lookahead, such as finding the end of a string with stray quotes. A budget bounds all lookahead
-together, so that the time is proportional to the length of any text. There is no recursion. Text without an evident
-repair is refused.
+The text is read once from left to right as JSON. Where it is invalid, it is repaired on the spot, and reading goes on.
+Some damage needs lookahead, for example to find the end of a string with stray quotes. A budget bounds the total
+lookahead, so that the time is at most proportional to the length of the text. There is no recursion. Text without an
+evident repair is refused.
 """
 
 import json
@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import NamedTuple, NoReturn, TypeAlias
 
 DEPTH_MAX = 512
+"""Largest depth of nested brackets."""
 REPAIRS_MAX = 1 << 16
 """Largest number of repairs in one piece; a text with more of them can't be trusted."""
 
@@ -31,7 +32,7 @@ _CLOSERS = frozenset(_CLOSING.values())
 _PAIRS = b"{}", b"[]", b"()"
 _BLANKS = bytes(range(0x21))
 
-# Each repetition of a group costs the matcher some hundred bytes, so groups that may repeat millions of times are
+# The matcher keeps some hundred bytes for each repetition of a group, so groups that may repeat millions of times are
 # matched in portions.
 _STRING = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+){0,4096}"'
 _LITERAL = rb"(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|true|false|null)"
@@ -40,14 +41,14 @@ _PARTS = {
     b"<STRING>": _STRING,
     b"<LITERAL>": _LITERAL,
     b"<SCALAR>": rb"(?:%b|%b)" % (_STRING, _LITERAL),
-    # Approximations of these, by quotes, brackets, commas and colons alone.
+    # Approximations of strings and scalars that look at nothing but quotes, brackets, commas and colons.
     b"<ANY STRING>": rb'"(?:[^"\\]++|\\.)*"',
     b"<ANY SCALAR>": rb'(?:"(?:[^"\\]++|\\.)*"|[^\x00-\x20,:\[\]{}"][^,:\[\]{}"]*+)',
 }
 
 
 def _pattern(text: bytes) -> re.Pattern[bytes]:
-    """Compile a pattern in which the names of `_PARTS` stand for those parts."""
+    """Compile a pattern in which each name of `_PARTS` stands for its part."""
     for name, part in _PARTS.items():
         text = text.replace(name, part)
     return re.compile(text, re.DOTALL)
@@ -72,12 +73,12 @@ _TO_END_OF_VALUE = _pattern(rb'(?:[^"\\]++|\\[^"]|\\?"(?!~(?:[,\]}]|\Z))){0,4096
 _ENDING_QUOTE = _pattern(rb'(\\?)"')
 _COLON_LOST = _pattern(rb"~(?:<ANY SCALAR>~[,}]|[{\[])")
 
-# Text that lookahead reads after a comma in an object, in an array and between values: all up to the next bracket …
+# Text that lookahead reads after a comma, up to the next opening bracket: in an object, in an array, between values.
 _NEXT_MEMBER = _pattern(rb"(?:~<ANY STRING>~:~<ANY SCALAR>~,)*~<ANY STRING>~:~(?:<ANY SCALAR>|([{\[]))")
 _NEXT_ITEM = _pattern(rb"(?:~<ANY SCALAR>~,)*~(?:<ANY SCALAR>|([{\[]))")
 _NEXT_VALUE = _pattern(rb"~(?:\Z|([{\[]))")
 _SEPARATE_ITEM = _pattern(rb'(?<!")["{\[]|(?<=[ \t\n\r])(?:<LITERAL>[ \t\n\r]++)*(?:["{\[]|<LITERAL>~[,\]])')
-# … and text behind a comma which proves that it is a separator.
+# Text after a comma that proves the comma to be a separator: in an object, in an array, between values.
 _FITS_MEMBER = _pattern(rb"~(?:<ANY STRING>~:|\}|\Z)")
 _FITS_ITEM = _pattern(rb"~(?:<ANY SCALAR>~[,\]]|[\[{\]]|\Z)")
 _FITS_VALUE = _pattern(rb"~(?:\{|\Z)")
@@ -97,20 +98,24 @@ _ILL_FORMED = re.compile("([\udc80-\udcff]+)")
 
 
 class Damage(StrEnum):
-    """Kinds of damage, and their repairs."""
+    """Kinds of damage, each with its repair."""
 
     CONTROL_CHARACTER = "control_character"
     """A control character in a string is escaped; one between tokens becomes a space."""
     BAD_ESCAPE = "bad_escape"
-    """A backslash that escapes nothing is doubled; in a path with a drive letter, every backslash is."""
+    """A backslash that begins no escape is doubled.
+
+    In a string with a drive letter, which may be a Windows path, only escapes of quotes, backslashes and code points
+    (``u`` and four digits) count as escapes.
+    """
     INVALID_UTF8 = "invalid_utf8"
     """Each ill-formed sequence becomes U+FFFD."""
     NOT_A_NUMBER = "not_a_number"
-    """NaN or an infinity becomes the string of its text."""
+    """NaN or an infinity becomes a string with its text."""
     BARE_WORD = "bare_word"
-    """Other text without quotes becomes the string of its text; a missing value becomes null."""
+    """Other text without quotes becomes a string; a missing value becomes null."""
     LEADING_ZERO = "leading_zero"
-    """The zeros before a number are dropped."""
+    """The leading zeros of a number are dropped."""
     EXTRA_COMMA = "extra_comma"
     """A comma with nothing before or after it is dropped."""
     MISSING_COMMA = "missing_comma"
@@ -122,14 +127,14 @@ class Damage(StrEnum):
     UNCLOSED = "unclosed"
     """An unclosed bracket is closed after the last value in it."""
     WRONG_BRACKET = "wrong_bracket"
-    """A closing bracket of the wrong kind is replaced; a surplus one is dropped."""
+    """A closing bracket of the wrong kind is replaced; a superfluous one is dropped."""
 
 
 class Repair(NamedTuple):
     """One change: the damage, and the offset in the piece of its first byte.
 
-    For missing text, that is the offset of the insertion. A string has at most one repair of each kind, and adjacent
-    ill-formed sequences share one.
+    For missing text, the offset is that of the insertion. A string has at most one repair of each kind; adjacent
+    ill-formed sequences share a repair.
     """
 
     damage: Damage
@@ -140,8 +145,8 @@ class Repaired(NamedTuple):
     """Result of a repair.
 
     Attributes:
-        values: the piece's JSON texts in order. Each is valid JSON in well-formed UTF-8 without white space around it,
-            and equals the piece byte for byte wherever that was valid.
+        values: the piece's JSON texts in order. Each is valid JSON in well-formed UTF-8 without white space around it.
+            Wherever the piece was valid, the text equals it byte for byte.
         repairs: the changes, in the order of their offsets.
     """
 
@@ -167,11 +172,11 @@ def repair_json(piece: bytes, *, at_end: bool = False) -> Repaired:
     """Return the JSON values of a piece of text, repaired where it is damaged.
 
     Args:
-        piece: JSON texts in order with commas between them; a comma may end the piece.
-        at_end: True if the document is cut off at the end of the piece, so that open brackets there are not repaired.
+        piece: JSON texts in order with commas between them; the piece may end with a comma.
+        at_end: whether the document ends with the piece. Brackets that are open there are then not repaired.
 
     Raises:
-        Unrepairable: part of the piece has no evident repair; no part of it is returned then.
+        Unrepairable: part of the piece has no evident repair; no part of the piece is returned.
     """
     try:
         piece.decode()
@@ -181,7 +186,7 @@ def repair_json(piece: bytes, *, at_end: bool = False) -> Repaired:
 
 
 class _Run(NamedTuple):
-    """Bytes that are all well-formed or all ill-formed: where they start in the new text (`start`) and in the piece."""
+    """Bytes that are all well-formed or all ill-formed: from `start` in the new text, from `source` in the piece."""
 
     start: int
     source: int
@@ -189,7 +194,7 @@ class _Run(NamedTuple):
 
 
 def _well_formed(piece: bytes) -> tuple[bytes, list[_Run]]:
-    """Return the piece with U+FFFD for each ill-formed sequence, and its runs."""
+    """Return the piece with U+FFFD in place of each ill-formed sequence, and the runs."""
     runs: list[_Run] = []
     texts: list[bytes] = []
     start = source = 0
@@ -211,7 +216,7 @@ _State: TypeAlias = Callable[[], "_State | None"]
 class _Repairer:
     """State machine that reads one text.
 
-    Each method that returns a state reads on from `_at`. The returned method reads what must come next; None ends it.
+    Each method that returns a state reads on from `_at`. The returned method reads the next part; None ends the run.
     """
 
     def __init__(self, text: bytes, runs: list[_Run], *, at_end: bool) -> None:
@@ -220,9 +225,9 @@ class _Repairer:
         self._at_end = at_end
         self._budget = _BUDGET + _BUDGET_PER_BYTE * len(text)
         self._at = 0
-        self._stack: list[int] = []  # closing brackets of the open ones
+        self._stack: list[int] = []  # the closing bracket of each open bracket
         self._comma = -1  # offset of the comma before an element that must follow, or -1
-        self._start = 0  # of the current top-level value
+        self._start = 0  # start of the current top-level value
         self._opened = -1  # end of the last opening bracket
         self._value_end = -1  # end of the last value, or of a later opening bracket
         self._values: list[tuple[int, int]] = []
@@ -250,7 +255,7 @@ class _Repairer:
             while n < len(self._edits) and self._edits[n][1] <= end:
                 edit_start, edit_end, new = self._edits[n]
                 n += 1
-                if edit_start >= start:  # and not between two values
+                if edit_start >= start:  # edits between two values are dropped
                     parts += text[at:edit_start], new
                     at = edit_end
             texts.append(b"".join([*parts, text[at:end]]))
@@ -316,7 +321,7 @@ class _Repairer:
             self._comma = self._value_end = end - 1
 
     def _next_token(self) -> int:
-        """Go to the first byte that is neither white space nor a control character, and return it; -1 at the end."""
+        """Go to the next byte that is neither white space nor a control character, and return it; -1 at the end."""
         at = _past(_SPACE, self._text, self._at)
         if at < len(self._text) and self._text[at] < 0x20:
             end = _past(_BLANK, self._text, at)
@@ -336,7 +341,7 @@ class _Repairer:
         return self._next_element()
 
     def _end(self) -> _State:
-        """Handle a closing bracket where an element must follow: a comma before it is dropped."""
+        """Handle a closing bracket in place of an element: a comma before the bracket is dropped."""
         if self._stack and self._comma >= 0:
             self._edit(Damage.EXTRA_COMMA, self._comma, self._comma + 1, b"")
         return self._after
@@ -349,14 +354,14 @@ class _Repairer:
         return self._end_value()
 
     def _end_value(self) -> _State:
-        """Note that a value ends here."""
+        """Record that a value ends here."""
         self._value_end = self._at
         if not self._stack:
             self._values.append((self._start, self._value_end))
         return self._after
 
     def _wrong_bracket(self, bracket: int) -> _State:
-        """Handle a mismatched closing bracket: inner brackets are unclosed, its kind is wrong, or it is surplus."""
+        """Handle a mismatched closing bracket: inner brackets are unclosed, its kind is wrong, or it is superfluous."""
         at, depth = self._at, len(self._stack)
         outer = depth - 1 - self._stack[::-1].index(bracket) if bracket in self._stack else None
         last = _past(_LAST, self._text, at + 1) == len(self._text)
@@ -373,21 +378,21 @@ class _Repairer:
         return self._next_element() if self._value_end == self._opened else self._after
 
     def _close_down_to(self, depth: int) -> None:
-        """Close the brackets that are open beyond a depth, after the last value."""
+        """Close the open brackets beyond a depth, after the last value."""
         self._edit(Damage.UNCLOSED, self._value_end, self._value_end, bytes(self._stack[depth:][::-1]))
         del self._stack[depth:]
         if not depth:
             self._values.append((self._start, self._value_end))
 
     def _close_objects(self) -> None:
-        """Handle an object where none can begin: the objects around it are unclosed, up to an array or to the top."""
+        """Handle an object where none can begin: close the objects around it, up to an array or to the top."""
         depth = len(self._stack)
         while depth and self._stack[depth - 1] == _BRACE:
             depth -= 1
         self._close_down_to(depth)
 
     def _finish_pending(self) -> _State:
-        """Handle the end of the text where an element must follow: a comma before it belongs to the next piece."""
+        """Handle the end of the text in place of an element: a comma before the end belongs to the next piece."""
         if self._stack and self._comma < 0:
             self._give_up("The text ends directly after an opening bracket.")
         return self._finish
@@ -400,13 +405,13 @@ class _Repairer:
             self._close_down_to(0)
 
     def _drop_comma(self) -> _State:
-        """Handle a comma where an element must follow."""
+        """Handle a comma in place of an element."""
         self._edit(Damage.EXTRA_COMMA, self._at, self._at + 1, b"")
         self._at += 1
         return self._next_element()
 
     def _insert_comma(self, token: int) -> _State:
-        """Handle an element where a comma must come first."""
+        """Handle an element in place of a comma."""
         if token == _OPEN_BRACE and self._next_element() == self._key:
             self._close_objects()
         if not self._stack:
@@ -479,7 +484,7 @@ class _Repairer:
         return self._end_value()
 
     def _bare_word(self) -> None:
-        """Skip text without quotes, up to the next quote, comma or bracket: words may hold spaces."""
+        """Read and repair a word without quotes. It may have spaces, and ends at the next quote, comma or bracket."""
         at, run = self._at, _past(_WORD, self._text, self._at)
         word = self._text[at:run].rstrip(_BLANKS)
         self._at = end = at + len(word)
@@ -500,7 +505,7 @@ class _Repairer:
             self._edit(damage, at, end, _quoted(word))
 
     def _repair_string(self, start: int) -> None:
-        """Make the string from `start` to here valid: escape what must be escaped, and keep existing escapes."""
+        """Make the string from `start` to here valid: add missing escapes, and keep existing ones."""
         old = new = self._text[start + 1 : self._at - 1]
         sound = _past_all(_SOUND_ESCAPES, old)
         if sound < len(old):
@@ -522,7 +527,7 @@ class _Repairer:
     # Ends of strings.
 
     def _string_end(self) -> int:
-        """Return the end of the string that begins here: the next quote, unless the text after it does not fit."""
+        """Return the end of the string that begins here: the next quote, if the text after it fits, or a later one."""
         text = self._text
         first = _past_all(_TO_QUOTE, text, self._at + 1) + 1
         if text.startswith(b'"', first - 1) and self._ends_value(first):
@@ -535,10 +540,11 @@ class _Repairer:
     def _fitting_end(self) -> int:
         """Return the end of a string with stray quotes; 0 if no quote can be its end.
 
-        Candidates are the quotes after which the text fits. The end is the first candidate after which the text is
-        valid to its end, or before which the string looks whole: its brackets are balanced and, in an array, its
-        quotes are paired, since most stray quotes come with code or JSON in a string. Otherwise it is the first
-        candidate after which the text is valid for a while. A quote that seems escaped may end a Windows path.
+        Candidates are the quotes after which the text fits. The end is the first candidate after which the whole rest
+        of the text is valid, or before which the string looks complete. A complete string has balanced brackets and, in
+        an array, paired quotes: most stray quotes come with code or JSON in a string. If there is no such candidate,
+        the end is the first candidate after which the text is valid for a while. A quote that seems escaped may end a
+        Windows path.
         """
         text, at = self._text, self._at + 1
         open_brackets, quotes = [0, 0, 0], 0
@@ -563,14 +569,14 @@ class _Repairer:
         return reading_on or fitting
 
     def _ends_value(self, at: int) -> bool:
-        """Return whether a string may end here, by the text after it: valid as it is, or with its comma lost."""
+        """Return whether a string may end here: the text after it is valid, or only lacks a comma."""
         behind = _past(_CLOSERS_RUN, self._text, at)
         if behind == len(self._text) or self._text[behind] == _COMMA:
             return True
         return bool(self._reads_on(at, len(self._stack), comma_lost=True))
 
     def _fits(self, at: int) -> bool:
-        """Return whether a string may end here, by the text up to the next comma and right behind that."""
+        """Return whether a string may end here, judging by the text up to the next comma and directly after it."""
         text, depth = self._text, len(self._stack)
         at = _past(_SPACE, text, at)
         while depth and at < len(text) and text[at] == self._stack[depth - 1]:
@@ -588,9 +594,9 @@ class _Repairer:
     def _reads_on(self, at: int, depth: int, *, comma_lost: bool = False) -> int:
         """Return how far the structure is valid after a value that ends here, inside `depth` open brackets.
 
-        That is the end of the text, if all brackets are closed there, or an offset after `_ENOUGH` bytes or `_STEPS`
-        steps; 0 if the structure is invalid before that. Strings and words need not be valid. With `comma_lost`, a
-        clear value needs no comma before it.
+        The result is the end of the text, if all brackets are closed there, or an offset after `_ENOUGH` bytes or
+        `_STEPS` steps; 0 if the structure is invalid before that. Strings and words need not be valid. With
+        `comma_lost`, an unmistakable value needs no comma before it.
         """
         text, stack, start = self._text, self._stack[:depth], at
         window = min(len(text), at + _WINDOW)
@@ -648,7 +654,7 @@ class _Repairer:
 
 
 def _past(pattern: re.Pattern[bytes], text: bytes, at: int, window: int = sys.maxsize) -> int:
-    """Return the end of a pattern's match at an offset; the offset itself if there is none."""
+    """Return the end of a pattern's match at an offset; the offset itself if there is no match."""
     match = pattern.match(text, at, window)
     return match.end() if match else at
 
@@ -658,7 +664,7 @@ def _quoted(word: bytes) -> bytes:
 
 
 def _past_all(pattern: re.Pattern[bytes], text: bytes, at: int = 0) -> int:
-    """Return the end of all matches in a row from an offset, for a pattern that matches a portion at a time."""
+    """Return the end of all successive matches from an offset on, for a pattern that matches a portion at a time."""
     while (end := _past(pattern, text, at)) > at:
         at = end
     return at

@@ -31,7 +31,8 @@ SCHEMA = pa.schema(
 )
 """The columns of a trace's events.
 
-A ``verbatim`` event is exported as its ``rest`` alone; any other as an object of its columns that are not null, its
-``args`` and the members of its ``rest``. ``pid_text``, ``tid_text`` and ``id_text`` hold the JSON text of a value that
-is not an integer of at most 18 digits. ``ts_digits`` and ``dur_digits`` are the numbers of decimals in the text, in µs.
+A ``verbatim`` event is exported as its ``rest`` alone. Any other event is exported as an object that consists of its
+columns that are not null, its ``args`` and the members of its ``rest``. ``pid_text``, ``tid_text`` and ``id_text`` hold
+the JSON text of a value that is not an integer of at most 18 digits. ``ts_digits`` and ``dur_digits`` are the numbers
+of decimals of the time in the document, which is in µs.
 """

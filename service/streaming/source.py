@@ -15,7 +15,7 @@ HEAD_SIZE = 16
 
 @dataclass
 class Progress:
-    """Progress of a job: bytes of the original and events so far, and their totals as far as known."""
+    """Progress of a job: bytes of the original and events so far, and their totals; an unknown total is 0."""
 
     bytes: int = 0
     events: int = 0
@@ -43,7 +43,7 @@ class GrowingFile(io.RawIOBase):
 
     @property
     def complete(self) -> bool:
-        """True if no more bytes come."""
+        """True once the file is complete."""
         return self._complete
 
     def grow(self, to_bytes: int) -> None:

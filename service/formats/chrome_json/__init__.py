@@ -1,1 +1,1 @@
-"""Chrome's JSON trace format, as `torch.profiler` and others write it, damaged or not."""
+"""Chrome's JSON trace format, as `torch.profiler` and other tools write it. Damaged files are read, too."""

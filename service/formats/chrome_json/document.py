@@ -1,4 +1,4 @@
-"""Streaming reader of a trace document: its events in batches, and its envelope, the members around the events."""
+"""Streaming reader of a trace document: yields the events in batches, and the envelope, the text around the events."""
 
 import json
 import re
@@ -20,17 +20,17 @@ from service.trace.text import without_halves
 ENVELOPE_MAX = 64 << 20
 """Largest size in bytes of the text before the events, and of the text after them."""
 ARRAYS_MAX = 1000
-"""Largest number of arrays of events in a file: each costs some time, however short it is."""
+"""Largest number of arrays of events in a file. Each array takes some time, even a short one."""
 
 _FIRST_READ = 1 << 16
-_REFUSED_MAX = 1000  # elements without an event among them, at which the file is refused
+_REFUSED_MAX = 1000  # number of refused elements beyond which a file without any event is refused as a whole
 _MARGIN = 64  # bytes before the damage in which an array may begin
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = b" \t\r\n"
 _EMPTY_DOCUMENT = b'{"traceEvents": []}'
 _DIGITS_MAX = 640  # the smallest limit that Python's integer parser can be set to
 _BEYOND_IJSON = re.compile(rb"\d{%d}|\\u[dD][89a-fA-F]" % (_DIGITS_MAX + 1))
-"""Text that ijson's C parser can't read: it crashes on longer integers, and turns half a surrogate pair into "?"."""
+"""Text that ijson's C parser can't read: it crashes on such long integers, and turns half a surrogate pair into "?"."""
 
 
 class Document:
@@ -60,9 +60,9 @@ class Document:
         """Yield the events, frame by frame, in the order of the file.
 
         Raises:
-            NotJson: the file is no JSON; ``offset`` is the byte of the document.
+            NotJson: the file is not JSON; ``offset`` is the offset of the damage in the decompressed document.
             Truncated, BadCompression: the file ends before its first event.
-            NotATrace: the document has no array of events, or no element of it is an event.
+            NotATrace: the document has no array of events, or no element of the array is an event.
         """
         feed = self._feed
         with self._pool:
@@ -78,9 +78,10 @@ class Document:
         self._check_has_events()
 
     def envelope(self) -> tuple[bytes, dict[str, Any]]:
-        """Return the document's text with an empty array of events, and its other members.
+        """Return the document's text with an empty array of events, and its other members, parsed.
 
-        The text is valid JSON. Damaged text is repaired, or replaced by a document with the empty array alone.
+        The text is valid JSON. Damaged text is repaired or, if that fails, replaced by a document with nothing but the
+        empty array.
         """
         text = b"".join(self._envelope)
         try:
@@ -146,10 +147,10 @@ class Document:
         feed.skip(len(feed.text))
 
     def _events_continue(self, *, anywhere: bool) -> bool:
-        """Return whether the array of events seems to have been closed too early: an event follows.
+        """Return whether an event follows, so that the array of events seems to have been closed too early.
 
         Args:
-            anywhere: whether other text may stand before the event.
+            anywhere: whether other text may come before the event.
         """
         self._feed.fill(_FIRST_READ)
         start = events_behind_damage(self._feed.text, 0)
@@ -161,7 +162,7 @@ class Document:
         return (yield from self._array())
 
     def _keep(self, text: bytes) -> None:
-        """Add text to the envelope, which is that of the first document; text of later documents is dropped."""
+        """Add text to the envelope, unless it is text of a later document: only the first one has an envelope."""
         if self._documents == 1:
             self._envelope.append(text)
         if sum(map(len, self._envelope)) > ENVELOPE_MAX:
@@ -316,7 +317,7 @@ class Document:
 
 
 def _parsed(text: bytes) -> Any:
-    """Return the value of a JSON text; raises ValueError if it is not valid, or nested too deep."""
+    """Return the value of a JSON text; raises `ValueError` if the text is not valid or nested too deep."""
     text.decode()
     if value_end(padded(text), 0, len(text), new_stack()) != (len(text), OK):
         raise ValueError("the text is no JSON")

@@ -8,7 +8,7 @@ from service.streaming.codec import is_foreign
 
 
 class ChromeJson:
-    """The format of JSON documents with an array ``traceEvents``, or of such an array alone."""
+    """The format of JSON documents that have an array ``traceEvents`` or are such an array."""
 
     name = "json"
 

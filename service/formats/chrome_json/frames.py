@@ -1,7 +1,8 @@
 """Parallel reading of an array of events, in frames.
 
-A frame is cut where an element seems to begin, and is read before that is certain. The frame before it is the proof:
-it must end with a comma. If it does not, the two frames are read again as one.
+A frame starts where an element seems to begin, and is read before that is certain. It is certain once the previous
+frame has been read exactly to its final comma. If that fails, the frame is read again, after the unread rest of the
+previous frame.
 """
 
 import os
@@ -27,10 +28,10 @@ def processors() -> int:
 
 
 class Feed:
-    """Buffer of a document's plain bytes as they arrive: `text` holds the next ones, from byte `offset` on.
+    """Buffer of a document's plain bytes as they arrive. `text` holds the next bytes; `offset` is that of the first.
 
     Args:
-        chunks: the bytes, in order. A damaged or cut compressed stream ends the feed; its error is kept as `error`.
+        chunks: the bytes, in order. A damaged or cut compressed stream ends the feed; `error` is then its error.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -61,7 +62,7 @@ class Feed:
         self.offset += size
 
     def put_back(self, text: bytes) -> None:
-        """Put bytes that were just skipped back in front of `text`."""
+        """Put the bytes that were skipped last back in front of `text`."""
         self.text = text + self.text
         self.offset -= len(text)
 
@@ -72,7 +73,7 @@ class _Frame:
     offset: int
     last: bool
     at_border: bool
-    """True if the frame was cut where an element seems to begin, so that the next one starts with it."""
+    """True if the frame was cut where an element seems to begin; the next frame starts with that element."""
     events: Future[Events] | None = None
 
 
@@ -91,7 +92,7 @@ class Pool:
         self._threads.shutdown(cancel_futures=True)
 
     def submit(self, frame: _Frame, state: int) -> "Future[Events]":
-        """Read a frame in one of the threads; `state` is what may come next at its start."""
+        """Read a frame in one of the threads; `state` is the scan's state at its start, see `scan.events`."""
         return self._threads.submit(self._read, frame, state)
 
     def _read(self, frame: _Frame, state: int) -> Events:
@@ -102,10 +103,10 @@ class Pool:
 
 
 class Frames:
-    """Iterator over one array of events. At its end the feed is behind the array, or at the end of the file.
+    """Iterator over one array of events. When it ends, the feed is directly after the array, or at the end of the file.
 
     Args:
-        feed: the document, directly behind the array's opening bracket.
+        feed: the document, directly after the array's opening bracket.
         pool: the threads that read.
     """
 
@@ -138,7 +139,7 @@ class Frames:
                 return
 
     def _submit_ahead(self, state: int, *, first_frame: bool) -> None:
-        """Cut frames and submit those whose start is known, as many as there are threads for."""
+        """Cut frames ahead, one more than there are threads, and submit those that seem to start with an element."""
         while len(self._ahead) < self._pool.ahead and not (self._ahead and self._ahead[-1].last):
             frame = self._cut()
             if first_frame and not self._ahead:
@@ -161,7 +162,7 @@ class Frames:
 
 
 def _border(document: bytes) -> bytes:
-    """Return the text between the first two events: from one's closing bracket to the other's first key; or b""."""
+    """Return the text from the closing bracket of the first event to the first key of the second; b"" if unknown."""
     text, stack = padded(document), new_stack()
     end = len(text) - PADDING
     first = find_blanks_end(text, 0, end)

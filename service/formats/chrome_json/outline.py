@@ -1,4 +1,4 @@
-"""Search for the array of events in a document, member by member of its outermost object."""
+"""Search for the array of events in a document: reads the outermost object member by member."""
 
 import json
 import re
@@ -35,7 +35,7 @@ class Stop(NamedTuple):
 
 
 def read_members(document: bytes, *, at_start: bool) -> Stop:
-    """Read members of the document's object until its events begin, or it ends, or no further member can be read.
+    """Read members of the document's object until the array of events begins, the object ends, or reading must stop.
 
     Args:
         document: the text after the object's opening bracket or after one of its members.

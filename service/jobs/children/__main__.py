@@ -10,7 +10,7 @@ from service.jobs.children.kinds import ENTRIES, Kind
 
 
 def main(kind: str, *arguments: str) -> int:
-    """Run a child of a kind and return its exit status."""
+    """Run a child of the given kind and return its exit status."""
     status: int = import_module(ENTRIES[Kind(kind)]).main(ServerChannel(), *arguments)
     return status
 
@@ -20,7 +20,7 @@ if __name__ == "__main__":
         code = main(*sys.argv[1:])
     except BrokenPipeError:  # the server no longer reads
         code = 1
-    except BaseException:  # noqa: BLE001 - the process ends with it, and its log needs all that is known
+    except BaseException:  # noqa: BLE001 - the process ends here, and its log needs the traceback of any error
         traceback.print_exc()
         code = 1
-    os._exit(code)  # all is flushed; an orderly exit would wait for the listening thread and for DuckDB
+    os._exit(code)  # all output is flushed; an orderly exit would wait for the listening thread and for DuckDB

@@ -1,7 +1,7 @@
-"""The child that answers questions, several at a time, and keeps what it has read of traces for further questions.
+"""The child that answers questions about traces, several at a time. It caches the data that it has read of traces.
 
-It answers each `Call` with `Begun` and then with its answer. A `Drop` takes back a call that has not begun; nothing
-stops one that has.
+For each `Call`, the child sends `Begun` and then the answer. A `Drop` withdraws a call that has not begun; a call that
+has begun can't be stopped.
 """
 
 import importlib
@@ -23,9 +23,9 @@ from service.store.export import spill_of
 from service.trace.errors import ExportFailed, TracedockError
 
 AT_ONCE, PER_CLIENT = 3, 2
-"""Calls that are worked on at once, in all and for one client, so that no client delays all others.
+"""Maximum number of concurrent calls: in total, and for one client, so that no client delays all others.
 
-They share what has been read, and wait for one another's reading.
+Concurrent calls share the cached data. A call waits for data that another call is reading.
 """
 
 
@@ -33,8 +33,8 @@ class Answering:
     """Takes calls and sends their answers.
 
     Args:
-        channel: the way to the server.
-        readings: of the traces that questions are about.
+        channel: the channel to the server.
+        readings: cache of the data that is read of traces.
     """
 
     def __init__(self, channel: ServerChannel, readings: ReadingCache) -> None:
@@ -43,7 +43,8 @@ class Answering:
         self._questions: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
         self._openings: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
         self._dropped: set[int] = set()
-        for queue in (*[self._questions] * AT_ONCE, self._openings):  # a click does not wait for a page's questions
+        # Openings have a thread of their own, so that a click in a page does not wait for the page's questions.
+        for queue in (*[self._questions] * AT_ONCE, self._openings):
             threading.Thread(target=self._work, args=(queue,), daemon=True).start()
 
     def take(self, message: Message, body: bytes) -> None:
@@ -79,20 +80,20 @@ class Answering:
             self._channel.send(
                 Failed(ExportFailed("The analysis takes more memory than there is.").as_document(), id=call_id)
             )
-        except BaseException as bug:  # noqa: BLE001 - the client learns that it broke, and the log why
+        except BaseException as bug:  # noqa: BLE001 - the client learns of the crash, and the log of its cause
             self._channel.send(Crashed(repr(bug), traceback.format_exc(), id=call_id))
         else:
             self._channel.send(Done(call_id), answer)
 
 
 def _turn_of(task: Question) -> int:
-    """Return the place of a question among those that wait: the costliest go first."""
+    """Return the turn of a question in the queue. Costly questions have a low turn, so that they go first."""
     question = QUESTIONS.get(task.question) if isinstance(task, AnswerTask) else None
     return -question.cost if question else 0
 
 
 def _preload() -> None:
-    """Import what most questions need, and with it numba and Parquet, which takes a while."""
+    """Import the modules that most questions need, and with them numba and Parquet, whose import is slow."""
     for name in ("path_edges", "slices"):
         importlib.import_module(f"service.analysis.facts.{name}")
 
@@ -101,8 +102,8 @@ def main(channel: ServerChannel, spill: str) -> int:
     """Answer calls until the server closes the pipe, and return the exit status.
 
     Args:
-        channel: the way to the server.
-        spill: the path next to which it writes data that does not fit into memory.
+        channel: the channel to the server.
+        spill: the path next to which the child writes data that does not fit into memory.
     """
     answering = Answering(channel, ReadingCache(spill_of(Path(spill), os.getpid())))
     threading.Thread(target=_preload).start()

@@ -26,7 +26,7 @@ from service.streaming.source import Progress
 from service.trace.errors import TracedockError
 
 PROGRESS_EVERY_S = 0.1
-"""Minimum time between two messages of progress."""
+"""Minimum number of seconds between two messages of progress."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ReceivedCall:
 class ServerChannel:
     """Reads messages of the server from standard input, and writes messages to standard output.
 
-    The server holds the input open for as long as it lives and needs the child.
+    The server keeps the input open as long as the server runs and needs the child.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class ServerChannel:
         self._next_progress = 0.0
 
     def has_input(self) -> bool:
-        """Return whether the server has sent a message that is not read yet, or has closed the pipe."""
+        """Return whether the server has sent a message that has not been read yet, or has closed the pipe."""
         return bool(select.select([self._input], [], [], 0)[0])
 
     def receive(self) -> tuple[Message, bytes] | None:
@@ -78,7 +78,7 @@ class ServerChannel:
         threading.Thread(target=read, daemon=True).start()
 
     def send(self, message: Message, body: bytes | memoryview = b"", *, flush: bool = True) -> None:
-        """Write a message and its body; any thread may."""
+        """Write a message and its body; any thread may call this method."""
         size = memoryview(body).nbytes
         with self._writing:
             self._output.write(frame_head(message, size))
@@ -95,14 +95,14 @@ class ServerChannel:
             self.send(Progressed(progress))
 
     def run(self, work: Callable[[], object], fault: type[TracedockError]) -> int:
-        """Do the work of the only call and send its failure, if it fails.
+        """Do the work of the only call; if it fails, send the error.
 
         Args:
-            work: sends the result itself.
+            work: does the work, and sends the result itself.
             fault: base class of the errors whose cause lies in the input.
 
         Returns:
-            The exit status of a child that ends now.
+            The exit status of the child, which must end now.
         """
         try:
             work()
@@ -120,8 +120,8 @@ def call_of(message: Message, body: bytes) -> ReceivedCall:
     """Decode the task of a call.
 
     Raises:
-        ValueError: the message is no call.
+        ValueError: the message is not a call.
     """
     if not isinstance(message, Call):
-        raise ValueError(f"a call is expected, and {type(message).__name__} came")  # noqa: TRY004 - not a caller's type
+        raise ValueError(f"a call is expected, and {type(message).__name__} came")  # noqa: TRY004 - the data is bad
     return ReceivedCall(message, decode(task_type(message.task), body))

@@ -1,4 +1,4 @@
-"""The child that makes traces of traces: it runs one split, plan, merge or overlay."""
+"""The child that derives traces from traces: it runs one split, plan, merge or overlay."""
 
 from typing import Any
 

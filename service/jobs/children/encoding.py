@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 _T = TypeVar("_T")
 
 _validators: dict[type[Any], TypeAdapter[Any]] = {}
-"""Validators by type. Each is built at its first use: a child needs few of them, and each takes milliseconds."""
+"""Validators by type. Each is built at its first use: that takes milliseconds, and a child needs few of them."""
 
 
 def encode(value: object) -> bytes:

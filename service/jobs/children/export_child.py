@@ -1,6 +1,6 @@
 """The child that writes a trace's document for a client, so that the server's memory and event loop stay free."""
 
-import service.cutting.cut  # noqa: F401 - loaded before the task comes
+import service.cutting.cut  # noqa: F401 - loaded before the task arrives
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.encoding import encode
 from service.jobs.children.messages import Call, Done, Output

@@ -1,7 +1,7 @@
 """The child that reads a trace into columns.
 
-The server reports with `Grown` how much of the file is received, and with `Complete` that all of it is safe on disk.
-Until then the child waits for more bytes. Its memory is bounded, so that no file can take all of the machine's memory.
+The server sends `Grown` as more of the file is received, and `Complete` once all of it is safe on disk. Until then the
+child waits for more bytes. Its memory is bounded, so that no file can take all of the machine's memory.
 """
 
 import os
@@ -18,12 +18,12 @@ from service.streaming.source import GrowingFile
 from service.trace.errors import IngestError, NotATrace
 
 NICE = 10
-"""Niceness: requests go first, because the threads of a child could take all processors of a small machine."""
+"""Niceness of the child, in favour of requests: its threads could otherwise take all processors of a small machine."""
 MEMORY_MAX = 4 << 30
-"""Bytes that may be allocated, used or not.
+"""Maximum number of allocated bytes, used or not.
 
-DuckDB and the compiler allocate a third of this for any trace but use little of it. Address space has no limit: each
-thread reserves much more than it ever uses.
+For any trace, DuckDB and the compiler allocate a third of this, but use little of it. The address space is unlimited:
+each thread reserves much more than it ever uses.
 """
 
 
@@ -50,7 +50,7 @@ def _run(channel: ServerChannel, task: IngestTask) -> None:
 
 
 def _follow(file: GrowingFile, message: Message) -> None:
-    """Pass what the server reports of the file on to its reader."""
+    """Pass a report of the server about the file on to the file's reader."""
     match message:
         case Grown(to_bytes):
             file.grow(to_bytes)

@@ -12,7 +12,7 @@ class Kind(StrEnum):
     INGEST = "ingest"
     """Reads a trace into columns."""
     DERIVE = "derive"
-    """Makes traces of traces: splits, plans of splits, merges and overlays."""
+    """Derives traces from traces: splits, plans of splits, merges and overlays."""
     EXPORT = "export"
     """Writes a document for a client."""
     RENDER = "render"

@@ -1,8 +1,8 @@
 """The protocol between the server and its children.
 
-Both directions of the pipes carry frames. A frame is a header with two lengths, then the message of the first length,
-then a body of the second length. A message is the name of its class, a space, and its fields as JSON. What the body
-means depends on the message.
+Both directions of the pipes carry frames. A frame consists of a header with two lengths, a message of the first length
+and a body of the second length. A message is the name of its class, a space, and its fields as JSON. The meaning of the
+body depends on the message.
 
 The server sends `Call` for each task. The child answers a call with any number of `Begun`, `Progressed` and `Output`,
 and then with one of `Done`, `Failed` and `Crashed`.
@@ -16,18 +16,18 @@ from service.streaming.source import Progress
 from service.trace.errors import ErrorDocument
 
 HEADER = struct.Struct(">IQ")
-"""The header of a frame: the bytes of the message, and of its body."""
+"""The header of a frame: the lengths of the message and of its body, in bytes."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """Server to child: run a task; the body is the JSON of its fields.
+    """Server to child: run a task; the body is the JSON of the task's fields.
 
     Attributes:
         task: name of the task's class.
-        id: number of the call, by which answers name it.
+        id: number of the call; answers to the call repeat it.
         client: identity of the client that waits for the answer.
-        spill_max: bytes that may be spilled to disk; None for no bound.
+        spill_max: maximum number of bytes to spill to disk; None for no bound.
     """
 
     task: str
@@ -45,14 +45,14 @@ class Drop:
 
 @dataclass(frozen=True)
 class Grown:
-    """Server to child: a file that is still received has grown to a size in bytes."""
+    """Server to child: the file, which is still being received, has grown to a size in bytes."""
 
     to_bytes: int
 
 
 @dataclass(frozen=True)
 class Complete:
-    """Server to child: the file is whole, and safe on disk."""
+    """Server to child: the file is complete, and safe on disk."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Child to server: a call has failed with an error of ours.
+    """Child to server: a call has failed with a `TracedockError`.
 
     Attributes:
         error: the error.
-        in_input: whether the cause lies in the trace or in the request, so that a further attempt fails alike.
+        in_input: whether the cause lies in the trace or in the request, so that another attempt would fail, too.
         id: number of the call.
     """
 
@@ -101,7 +101,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Crashed:
-    """Child to server: a call has failed with an exception that is a bug.
+    """Child to server: a call has failed with any other exception, which is a bug.
 
     Attributes:
         error: the exception's `repr`.
@@ -123,7 +123,7 @@ _MESSAGES: dict[str, type[Message]] = {
 
 
 def frame_head(message: Message, body_size: int = 0) -> bytes:
-    """Encode a frame up to its body."""
+    """Encode the part of a frame before the body."""
     text = b"%s %s" % (type(message).__name__.encode(), encode(message))
     return HEADER.pack(len(text), body_size) + text
 

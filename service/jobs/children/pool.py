@@ -10,12 +10,12 @@ from service.jobs.children.process import ChildProcess
 class Pool:
     """Starts the children of one kind.
 
-    To start one takes longer than many a task, so one may be kept warm: started, with its code loaded.
+    Starting a child takes longer than many tasks, so one child may be kept warm: started, with its code loaded.
 
     Args:
         kind: the kind of children.
         arguments: further arguments of their command line.
-        keep_warm: whether `prepare` starts one.
+        keep_warm: whether `prepare` starts a child.
     """
 
     def __init__(self, kind: Kind, *arguments: str, keep_warm: bool) -> None:
@@ -26,15 +26,15 @@ class Pool:
         self._closed = False
 
     def prepare(self) -> None:
-        """Start a child for the next task, unless there is one."""
+        """Start a child for the next task, unless there is one or none is to be kept warm."""
         if self._keep_warm and not self._closed and self._warm is None:
             self._warm = asyncio.create_task(self._start())
 
     async def take(self) -> ChildProcess:
-        """Return the warm child, or one that is started now; the caller ends it.
+        """Return the warm child, or start one; the caller must end it.
 
         Raises:
-            OSError: it can't be started.
+            OSError: the child can't be started.
         """
         warm, self._warm = self._warm, None
         if warm:
@@ -46,7 +46,7 @@ class Pool:
         return await self._start()
 
     async def close(self) -> None:
-        """End the warm child, and keep none from now on."""
+        """End the warm child, and keep none warm from now on."""
         self._closed = True
         warm, self._warm = self._warm, None
         if warm:

@@ -20,12 +20,12 @@ MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "NUMPY_MADVISE_HUGEPAGE": "0",
 }
-"""Environment by which children allocate memory, unless the server's own environment sets the same variables.
+"""Environment variables of children that control memory allocation. The server's own environment overrides them.
 
-A third of the time of children that read traces was spent on touching new memory. So Arrow allocates from the C
-library like all other code, and all threads share two heaps, which keep freed memory for reuse; a child returns its
-memory when it ends. NumPy asks for no huge pages: in a virtual machine, touching one first took twice as long as
-touching small ones. See mallopt(3), https://arrow.apache.org/docs/cpp/env_vars.html and
+Children that read traces spent a third of their time on touching new memory. So Arrow allocates from the C library
+like all other code, and all threads share two heaps, which keep freed memory for reuse; a child returns its memory
+when it ends. NumPy requests no huge pages: in a virtual machine, the first touch of huge pages took twice as long as
+that of small ones. See mallopt(3), https://arrow.apache.org/docs/cpp/env_vars.html and
 https://numpy.org/doc/stable/reference/global_state.html.
 """
 
@@ -39,7 +39,7 @@ async def start_python(*arguments: str) -> Process:
 
 
 class ChildProcess:
-    """A child process, which exchanges messages with the server.
+    """A child process that exchanges messages with the server.
 
     Args:
         process: the process, with pipes for its input and output.
@@ -62,7 +62,7 @@ class ChildProcess:
             arguments: further arguments of its command line.
 
         Raises:
-            OSError: it can't be started.
+            OSError: the child can't be started.
         """
         return cls(await start_python("-m", PACKAGE, kind, *arguments))
 
@@ -82,7 +82,7 @@ class ChildProcess:
         return bool(self._input.transport.get_write_buffer_size())
 
     def call(self, task: object, *, call_id: int = 0, client: str = "", spill_max: int | None = None) -> None:
-        """Send a call of a task; see `Call`."""
+        """Send the call of a task; see `Call` for the arguments."""
         self.send(Call(type(task).__name__, call_id, client, spill_max), encode(task))
 
     def send(self, message: Message, body: bytes = b"") -> None:
@@ -93,7 +93,7 @@ class ChildProcess:
     async def receive(self) -> Message | None:
         """Wait for a message and return it; None once the child has ended.
 
-        What is left of the body of the message before is skipped.
+        The unread rest of the previous message's body is skipped.
         """
         while await self.read_body():
             pass
@@ -106,13 +106,13 @@ class ChildProcess:
             return None
 
     async def read_body(self) -> bytes:
-        """Return the next piece of the body of the last message; empty at its end, and where the child has ended."""
+        """Return the next piece of the last message's body; empty at the end of the body, or if the child has ended."""
         piece = await self._output.read(min(self._body_left, READ_SIZE))
         self._body_left = self._body_left - len(piece) if piece else 0
         return piece
 
     async def whole_body(self) -> bytes | None:
-        """Return the body of the last message; None if the child has ended before all of it came."""
+        """Return the body of the last message; None if the child ended before it sent all of the body."""
         size, self._body_left = self._body_left, 0
         try:
             return await self._output.readexactly(size)
@@ -120,22 +120,22 @@ class ChildProcess:
             return None
 
     def kill(self) -> None:
-        """Kill the process if it lives."""
+        """Kill the process if it still runs."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
     def close_input(self) -> None:
-        """Close the pipe to the child, upon which it ends."""
+        """Close the pipe to the child, which makes the child end."""
         self._input.close()
 
     async def wait(self) -> int:
         """Wait for the end of the process and return its exit status, negative for a signal."""
-        while await self._output.read(READ_SIZE):  # with unread output, a process does not count as ended
+        while await self._output.read(READ_SIZE):  # asyncio waits for unread output before it reports the end
             pass
         return await self._process.wait()
 
     async def end(self) -> int:
-        """Kill the process if it lives, and return its exit status once it is gone."""
+        """Kill the process if it still runs, and return its exit status once it is gone."""
         self.kill()
         return await self.wait()

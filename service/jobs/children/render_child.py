@@ -1,4 +1,4 @@
-"""The child that writes the document that an engine loads; its result is the account of what the document holds."""
+"""The child that writes the document that an engine loads. Its result is a `RenderReport` on the document."""
 
 from service.jobs.children import export_child
 from service.jobs.children.channel import ServerChannel

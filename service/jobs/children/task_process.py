@@ -26,7 +26,7 @@ class Outcome(Generic[R]):
     Attributes:
         exit_description: how the child ended, in words.
         result: the task's result, if it succeeded.
-        error: the error that it failed with; None if it succeeded, and if the child died.
+        error: the error that the task failed with; None if it succeeded or the child died.
         in_input: whether the error lies in the trace or in the request.
     """
 
@@ -37,12 +37,12 @@ class Outcome(Generic[R]):
 
 
 class TaskProcess(Generic[R]):
-    """Runs a task in a child; it begins at once.
+    """Runs a task in a child, from its construction on.
 
     Args:
         pool: starts the child.
         task: the task.
-        on_progress: is called whenever the task has reported progress.
+        on_progress: called whenever the task has reported progress.
     """
 
     def __init__(self, pool: Pool, task: Task[R], *, on_progress: Callable[[], object] = lambda: None) -> None:
@@ -54,34 +54,34 @@ class TaskProcess(Generic[R]):
         self.on_progress = on_progress
         self.progress = Progress()
         self.ended: asyncio.Task[Outcome[R]] = asyncio.create_task(self._run())
-        """Ends with the child; to cancel it kills the child."""
+        """Ends with the child; cancelling it kills the child."""
 
     @property
     def failed(self) -> bool:
-        """True if the child has ended for another reason than an error in the trace or in the request."""
+        """True if the child has ended, but not because of an error in the trace or in the request."""
         ended = self.ended
         return ended.done() and (ended.cancelled() or bool(ended.exception()) or not ended.result().in_input)
 
     def grew(self, to_bytes: int) -> None:
-        """Report that the task's file has grown. A child that is busy gets the next report instead."""
+        """Report that the task's file has grown. A child that has not read the last report gets only a later one."""
         self._file_state = Grown(to_bytes)
         if self._child and not self._child.is_busy_reading:
             self._child.send(self._file_state)
 
     def complete(self) -> None:
-        """Report that the task's file is whole, and safe on disk."""
+        """Report that the task's file is complete, and safe on disk."""
         self._file_state = Complete()
         if self._child:
             self._child.send(self._file_state)
 
     async def end(self) -> None:
-        """Kill the child if it lives, and return once it is gone."""
+        """Kill the child if it still runs, and return once it is gone."""
         if not self.ended.cancelling():  # a second cancellation would interrupt the killing
             self.ended.cancel()
         await asyncio.wait({self.ended})
 
     def fail(self, error: TracedockError) -> None:
-        """Kill the child if it lives, and make the error its outcome."""
+        """Kill the child if it still runs, and make the error its outcome, unless it has sent a result."""
         self._ended_with = error
         if self._child:
             self._child.kill()
@@ -104,7 +104,7 @@ class TaskProcess(Generic[R]):
         return outcome
 
     async def _outcome(self, child: ChildProcess) -> Outcome[R]:
-        """Receive what the child sends until it ends."""
+        """Receive the child's messages until it ends, and return the outcome."""
         result: R | None = None
         error: TracedockError | None = None
         in_input = False

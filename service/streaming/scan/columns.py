@@ -1,4 +1,4 @@
-"""Arrow columns of scanned events."""
+"""Builder of Arrow columns from scanned events."""
 
 import json
 import re
@@ -47,7 +47,7 @@ from service.trace.summary import GPU_CATEGORIES
 from service.trace.text import decoded
 from service.trace.time import is_time, to_ns
 
-_SLOTS = 1 << 18  # of the hash table: four times the largest number of words
+_SLOTS = 1 << 18  # size of the hash table: four times the largest number of words
 _STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # a stream as tid, written before April 2022
 _OPEN, _COMMA, _CLOSE = b"{,}"
 Ints = npt.NDArray[np.int64]
@@ -81,9 +81,10 @@ def _equal(text: Text, left: int, right: int, length: int) -> bool:
 def _encode(
     text: Text, events: Table, count: int, member: int, codes: Any, slots: Any, words: Any, *, skip_ints: bool
 ) -> int:
-    """Number the distinct texts of a member in order of appearance; -1 for an event without the member.
+    """Number the distinct texts of a member in order of appearance, and return how many there are.
 
-    With `skip_ints`, events whose member has a value in its integer column get -1, too.
+    `codes` gets the number of each event's text, and -1 for an event without the member. With `skip_ints`, an event
+    whose member has a value in its integer column gets -1, too. `words` gets the first event of each distinct text.
     """
     slots[:] = -1
     start, end, known = SPANS + 2 * member, SPANS + 2 * member + 1, 0
@@ -110,7 +111,7 @@ def _encode(
 
 @compiled
 def _copy(text: Text, at: int, end: int, out: Text, to: int) -> int:
-    """Copy a piece of the text with some bytes more; return the offset behind the piece in `out`."""
+    """Copy a piece of the text, with up to `PADDING` bytes after it; return the offset after the piece in `out`."""
     behind = to + end - at
     while at < end:
         copy_lanes(text, at, out, to)
@@ -139,7 +140,7 @@ def _gather_args(text: Text, events: Table, count: int, offsets: Any, out: Text)
 
 @compiled
 def _rest_length(events: Table, count: int, rest: Table, members: int) -> int:
-    length = 2 * members  # a bracket or comma before each, and a bracket behind some
+    length = 2 * members  # a bracket or comma before each member, and a bracket after some
     for event in range(count):
         if events[event, VERBATIM]:
             length += events[event, END] - events[event, START]
@@ -153,7 +154,7 @@ def _rest_length(events: Table, count: int, rest: Table, members: int) -> int:
 def _gather_rest(
     text: Text, events: Table, count: int, rest: Table, members: int, offsets: Any, has: Any, out: Text
 ) -> None:
-    """Write the JSON object of each event's members without a column, or the whole text of a verbatim event."""
+    """Write, for each event, the JSON object of its members without a column, or the whole text if it is verbatim."""
     to, member = 0, 0
     for event in range(count):
         offsets[event] = to
@@ -184,11 +185,11 @@ class Builder:
 
         Args:
             text: the scanned text, valid UTF-8, padded.
-            events: the rows of events that the scan filled.
-            rest: the rows of members without a column that it filled.
+            events: the rows of the table of events that the scan filled.
+            rest: the rows of the table of members without a column that the scan filled.
 
         Returns:
-            A batch of `SCHEMA`, in the order of the text, `position` counted from 0.
+            A batch of `SCHEMA`, in the order of the text; `position` counts from 0.
         """
         count = len(events)
         has_int = events[:, HAS_INT]
@@ -242,7 +243,7 @@ class Builder:
 
 
 def _keep_times(text: Text, event: Ints) -> None:
-    """Fill in the times of an event in unusual notation, like ``1e3`` or with picoseconds."""
+    """Fill in the times of an event that are in unusual notation, such as ``1e3`` or with picoseconds."""
     members = json.loads(text[event[START] : event[END]].tobytes(), parse_int=_decimal, parse_float=_decimal)
     for key, column in (("ts", TS_NS), ("dur", DUR_NS)):
         if is_time(time := members.get(key)) and (key, members.get("ph")) != ("ts", "M"):
@@ -263,7 +264,7 @@ def _nullable(values: npt.NDArray[Any], valid: Flags) -> pa.Array:
 
 
 def _placed(events: Table, cat: pa.DictionaryArray, tid_text: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
-    """Return device and stream from args; for work on a device without these, from its pid and tid."""
+    """Return the device and the stream of each event: from args or, if GPU work lacks them there, from pid and tid."""
     has_int = events[:, HAS_INT]
     device, stream = events[:, DEVICE], events[:, STREAM]
     has_device, has_stream = (has_int >> column & 1 == 1 for column in (DEVICE, STREAM))
@@ -282,7 +283,7 @@ def _placed(events: Table, cat: pa.DictionaryArray, tid_text: pa.DictionaryArray
 
 
 def _chosen(words: pa.DictionaryArray, chosen: Sequence[bool]) -> Flags:
-    """Return the rows that hold one of the chosen words."""
+    """Flag the rows with a chosen word; `chosen` has a flag for each word of the dictionary."""
     codes = words.indices.fill_null(len(chosen)).to_numpy()
     flags: Flags = np.array([*chosen, False])[codes]
     return flags

@@ -25,26 +25,29 @@ CLOSED, FULL = 3, 4
 """Verdicts in addition to those of the grammar: the array of events has ended; the tables are full."""
 
 ELEMENT_OR_CLOSE, ELEMENT, COMMA_OR_CLOSE = 0, 1, 2
-"""States, by what may come next: an element or the closing bracket, an element, a comma or the closing bracket."""
+"""States of a scan, named by what may come next; CLOSE stands for the closing bracket of the array."""
 
 PH, CAT, NAME, PID, TID, ID, ARGS, TS, DUR = range(9)
 """Members that have columns in the table, each with its bit in `HAS_MEMBER`."""
 PID_INT, TID_INT, ID_INT, TS_NS, DUR_NS, DEVICE, STREAM, CORRELATION, EXTERNAL_ID, BYTES = range(10)
 """Numbers of an event: each is both a column and the bit in `HAS_INT`."""
 TS_DECIMALS, DUR_DECIMALS = 10, 11
-"""Columns: numbers of decimals in the texts of ts and dur, valid where `HAS_INT` has their bits."""
+"""Columns: numbers of decimals in the texts of ts and dur, valid if `HAS_INT` has the bit of `TS_NS` or `DUR_NS`."""
 HAS_INT, HAS_MEMBER, VERBATIM = 12, 13, 14
-"""Columns: bits of the numbers and of the members of an event, and whether only its own text can reproduce it."""
+"""Columns: bits of an event's numbers, bits of its members, and whether only its own text can reproduce it."""
 START, END = 15, 16
 """Columns: start and end of the event in the text."""
 SPANS = 17
-"""First of the columns with the start and end of each member's text, from PH to ARGS; strings without their quotes."""
+"""First of the columns with the start and the end of each member's text, from PH to ARGS.
+
+The texts of ph, cat and name exclude their quotes.
+"""
 WIDTH = SPANS + 2 * (ARGS + 1)
 ROOM = 1 << 16
 """Largest number of events of one scan."""
 
 _OTHER = -1  # a member without a column
-_NO_DOT = 1 << 62  # an offset after any text
+_NO_DOT = 1 << 62  # an offset beyond the end of any text
 _QUOTE, _COMMA, _MINUS, _DOT = b'",-.'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _ZERO, _NINE, _METADATA = b"09M"
@@ -83,7 +86,7 @@ _ARGUMENTS = ((_DEVICE, DEVICE), (_STREAM, STREAM), (_BYTES, BYTES), (_BIG_BYTES
 _CORRELA, _TION, _EXTERNA, _BIG_EXTERNA, _L_ID = map(word, (b"correla", b"tion", b"externa", b"Externa", b"l id"))
 
 Table = npt.NDArray[np.int64]
-"""A table of integers: one row for each event, or for each member without a column (event, start, end)."""
+"""A table of integers with a row for each event, or a row (event, start, end) for each member without a column."""
 
 
 class Scratch(NamedTuple):
@@ -114,7 +117,7 @@ class ScanResult(NamedTuple):
 
 @inlined
 def _member(text: Text, at: int, length: int) -> int:
-    """Return the member with a key, or `_OTHER`."""
+    """Return the member that a key names, or `_OTHER`."""
     if length > len(b"name"):
         return _OTHER
     key = word_at(text, at) & _MASKS[length]
@@ -126,7 +129,7 @@ def _member(text: Text, at: int, length: int) -> int:
 
 @inlined
 def _argument_column(text: Text, at: int, length: int) -> int:
-    """Return the column of the number with a key in args, or `_OTHER`."""
+    """Return the column of the number that a key in args names, or `_OTHER`."""
     key = word_at(text, at) & _MASKS[min(length, WORD)]
     if length == len(b"External id"):
         rest = word_at(text, at + WORD) & _MASKS[length - WORD]
@@ -141,7 +144,7 @@ def _argument_column(text: Text, at: int, length: int) -> int:
 
 @inlined
 def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
-    """Return an integer's value and True; 0 and False if Python would print it otherwise, or it has too many digits."""
+    """Return an integer's value and True; 0 and False if Python prints it differently, or it has too many digits."""
     negative = byte_at(text, at) == _MINUS
     at += negative
     if end - at > _DIGITS_MAX or (byte_at(text, at) == _ZERO and (end - at > 1 or negative)):
@@ -157,7 +160,7 @@ def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
 
 @inlined
 def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
-    """Convert the text of a number in µs; return it in ns, and its number of decimals, or -1 for an unusual text."""
+    """Return a number, whose text is in µs, in ns, and its number of decimals; 0 and -1 for an unusual text."""
     negative = byte_at(text, at) == _MINUS
     at += negative
     value, start, dot = 0, at, _NO_DOT
@@ -181,7 +184,7 @@ def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: Stack) -> tuple[int, int]:
-    """Read the object of args, and store its numbers that have a column; return its end and a verdict."""
+    """Read the object of args, and store those of its numbers that have a column; return its end and a verdict."""
     at = skip_blanks(text, at + 1, end)
     if at >= end:
         return at, MORE
@@ -214,7 +217,7 @@ def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: S
 
 @compiled
 def _is_escaped(text: Text, at: int, end: int) -> bool:
-    """Return whether a key has escapes: unescaped, it may be the key of any member."""
+    """Return whether a key has escapes. If it does, it may name any member once it is unescaped."""
     run = PADDING
     while run == PADDING and at < end:
         run = plain_run(text, at)
@@ -330,7 +333,7 @@ def _event_end(
 
 @compiled
 def _opens_events(text: Text, at: int, end: int) -> bool:
-    """Return whether the bracket at an offset opens an array of events as Kineto writes them."""
+    """Return whether the bracket at an offset opens another array of events, in Kineto's notation."""
     at = skip_blanks(text, at + 1, end)
     if at >= end or byte_at(text, at) != _OPEN_OBJECT:
         return False

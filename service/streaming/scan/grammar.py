@@ -1,8 +1,8 @@
-"""JSON's grammar (RFC 8259) over bytes: the end of a value, or the offset of its damage.
+"""JSON's grammar (RFC 8259) over bytes: finds the end of a value, or the offset of its damage.
 
-Each function takes a text, the offset to start at, and the text's end, behind which `PADDING` bytes follow. It returns
-an offset and a verdict: `OK` and the offset behind the text it read, `MORE` if the text ends too early, or `BAD` and
-the offset of the first invalid byte.
+Each function takes a text, the offset to start at, and the text's end, after which `PADDING` bytes follow. It returns
+an offset and a verdict: `OK` with the offset after the text that it read, `MORE` if the text ends too early, or `BAD`
+with the offset of the first invalid byte.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ from service.streaming.scan.machine import PADDING, blank_run, byte_at, plain_ru
 
 OK, MORE, BAD = 0, 1, 2
 DEPTH_MAX = 512
-"""Largest depth of open brackets in an event; ordinary JSON readers stop near a thousand."""
+"""Largest depth of open brackets in an event; common JSON readers stop near a thousand."""
 
 PLAIN, ESCAPED, LONE = 0, 1, 2
-"""Forms of a string: without escapes, with escapes, with half a surrogate pair among them."""
+"""Forms of a string: without escapes, with escapes, with escapes of which one is half a surrogate pair."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _DOT = b'"\\,:-.'
 _OPEN_OBJECT, _OPEN_ARRAY = b"{["
-_TO_CLOSING = 2  # "}" follows "{" at this distance, and so does "]" follow "["
+_TO_CLOSING = 2  # difference of the codes of "}" and "{", and of "]" and "["
 _SPACE = ord(" ")
 _ZERO, _NINE, _LOWER_E, _LOWER_U, _PLUS = b"09eu+"
 _TRUE, _FALSE, _NULL = b"tfn"
@@ -44,7 +44,7 @@ def _blanks_end(text: Text, at: int, end: int) -> int:
 
 @inlined
 def skip_blanks(text: Text, at: int, end: int) -> int:
-    """Return the offset of the first byte from `at` on that is no white space, or an offset not before `end`."""
+    """Return the offset of the first byte from `at` on that is not white space; at least `end` if there is none."""
     if byte_at(text, at) > _SPACE:
         return at
     if byte_at(text, at) == _SPACE and byte_at(text, at + 1) > _SPACE:
@@ -70,7 +70,7 @@ def _hex4(text: Text, at: int) -> int:
 
 @compiled
 def _long_string_end(text: Text, at: int, end: int) -> tuple[int, int, int]:
-    how, high = PLAIN, False  # high: the first half of a surrogate pair stands right before
+    how, high = PLAIN, False  # high: the first half of a surrogate pair comes directly before `at`
     while True:
         run = plain_run(text, at)
         high &= run == 0
@@ -108,7 +108,7 @@ def _long_string_end(text: Text, at: int, end: int) -> tuple[int, int, int]:
 
 @inlined
 def string_end(text: Text, at: int, end: int) -> tuple[int, int, int]:
-    """Read a string from behind its opening quote; the offset returned is that of its closing quote.
+    """Read a string from after its opening quote on; the returned offset is that of its closing quote.
 
     The third result is the form of the string: `PLAIN`, `ESCAPED` or `LONE`.
     """
@@ -197,7 +197,7 @@ def scalar_end(text: Text, at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def key_end(text: Text, at: int, end: int) -> tuple[int, int, int]:
-    """Read a key and its colon; the offset returned is that of the value, the third result that of the key's end."""
+    """Read a key and its colon; the returned offset is that of the value, the third result that of the key's end."""
     if byte_at(text, at) != _QUOTE:
         return at, BAD, at
     stop, verdict, _ = string_end(text, at + 1, end)

@@ -23,7 +23,7 @@ _LANES = ir.VectorType(_BYTE, PADDING)
 
 
 def word(text: bytes) -> int:
-    """Return the number that `word_at` reads at `text` (at most `WORD` bytes), with the bytes behind masked out."""
+    """Return the number that `word_at` reads at `text` (at most `WORD` bytes), with the bytes after it masked out."""
     return int.from_bytes(text, sys.byteorder)
 
 
@@ -99,13 +99,13 @@ if TYPE_CHECKING:
         """Return the byte of the text at an offset."""
 
     def word_at(text: Any, at: int) -> int:
-        """Return eight bytes of the text as a little-endian number; see `word`."""
+        """Return eight bytes of the text as a number in the processor's byte order; see `word`."""
 
     def copy_lanes(source: Any, at: int, target: Any, to: int) -> None:
         """Copy `PADDING` bytes from one text to another."""
 
     def plain_run(text: Any, at: int) -> int:
-        """Return the number of bytes from `at` on, at most `PADDING`, before a quote, backslash or control."""
+        """Return the number of bytes from `at` on, at most `PADDING`, before a quote, backslash or control byte."""
 
     def blank_run(text: Any, at: int) -> int:
         """Return the number of bytes from `at` on, at most `PADDING`, that are JSON white space."""

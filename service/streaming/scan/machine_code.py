@@ -1,8 +1,8 @@
-"""The folder of the machine code: in the installation, even if read-only, else in the user's cache.
+"""The folder of the machine code: in the installation, even if that is read-only, else in the user's cache.
 
 Files of machine code are found by the name of their module, not by its path, so that an environment can be moved. The
-code runs on any processor of the platform, so that an image built on one machine works on another. Measured, the
-reader is no faster with the instructions of the local processor.
+code runs on any processor of the platform, so that an image built on one machine works on another. In measurements,
+the instructions of the local processor made the reader no faster.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ class Folder(NamedTuple):
 def folder() -> Folder | None:
     """Return the first folder that exists or can be made, or None.
 
-    Its name has a digest of numba's version and of the sources of shared functions: numba itself only notices a change
-    of the file in which a function stands, not of functions that it calls.
+    The folder's name has a digest of numba's version and of the sources of shared functions. numba itself notices a
+    change of the file that defines a function, but not a change of functions that it calls in other files.
     """
     name = f"machine-code-{_digest()}"
     for root in (Path(sysconfig.get_path("data"), "share"), _user_cache()):

@@ -1,4 +1,4 @@
-"""Counter of slices that do not nest within the other slices of their thread, as calls on a stack do."""
+"""Counter of slices of a thread that are not nested as calls on a stack would be."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from service.streaming.scan.compiled import compiled
 
 _NONE = -1
-_TEXT = -(1 << 62)  # ids that are not integers get numbers from here downwards
+_TEXT = -(1 << 62)  # ids that are not integers get the numbers from this one downwards
 Ints = npt.NDArray[np.int64]
 
 
@@ -25,16 +25,16 @@ def _slot(tracks: Any, pid: int, tid: int) -> int:
 
 @compiled
 def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices: Any, counts: Any) -> None:
-    """Put slices on the stacks of their tracks.
+    """Put slices on the stacks of their tracks, and count those that do not nest.
 
     Args:
-        pids: of the slices, in order of time.
-        tids: of the slices.
-        starts: of the slices, in ns.
-        ends: of the slices, in ns.
+        pids: the slices' pids; the slices are in order of time.
+        tids: the slices' tids.
+        starts: the slices' starts in ns.
+        ends: the slices' ends in ns.
         tracks: a hash table with rows of (used, pid, tid, index of the topmost open slice plus one).
         slices: rows of (start, end, index of the slice below); the first row is the head of the list of free rows.
-        counts: numbers of tracks, overlaps, ties and open slices.
+        counts: the numbers of tracks, overlaps, ties and open slices; updated.
     """
     for index in range(len(pids)):
         start, end = starts[index], ends[index]
@@ -43,7 +43,7 @@ def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices:
             tracks[slot, 0], tracks[slot, 1], tracks[slot, 2], tracks[slot, 3] = 1, pids[index], tids[index], 0
             counts[0] += 1
         top = tracks[slot, 3] - 1
-        while top >= 0 and slices[top, 1] <= start:  # it has ended
+        while top >= 0 and slices[top, 1] <= start:  # the topmost slice has ended
             below = slices[top, 2]
             slices[top, 2], slices[0, 2] = slices[0, 2], top
             counts[3] -= 1
@@ -67,7 +67,7 @@ def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices:
 
 
 class Nesting:
-    """Counter of slices that do not nest. Its size grows with the tracks and the slices that are open at once."""
+    """Counter of slices that do not nest. Its memory grows with the tracks and the slices that are open at a time."""
 
     def __init__(self) -> None:
         self._tracks = np.zeros((1 << 10, 4), np.int64)
@@ -82,7 +82,7 @@ class Nesting:
 
     @property
     def ties(self) -> int:
-        """Number of slices that the file lists before the slice around them, which begins at the same time."""
+        """Number of slices that the file lists after a shorter slice of their track with the same start."""
         return int(self._counts[2])
 
     def add(self, events: pa.Table) -> None:
@@ -97,7 +97,7 @@ class Nesting:
         _nest(pids, tids, starts, ends, self._tracks, self._slices, self._counts)
 
     def _ids(self, events: pa.Table, key: str) -> Ints:
-        """Return pids or tids, with a number for each that is not an integer."""
+        """Return the pids or tids of the events; those that are not integers get numbers from `_TEXT` downwards."""
         ids, texts = events[key], events[f"{key}_text"].combine_chunks()
         filled: Ints = ids.fill_null(_TEXT).to_numpy()
         if ids.null_count:
@@ -107,7 +107,7 @@ class Nesting:
         return filled
 
     def _make_room(self, more: int) -> None:
-        """Grow the tables to hold `more` tracks and open slices."""
+        """Grow the tables to hold `more` additional tracks and open slices."""
         tracks = int(self._counts[0])
         if 2 * (tracks + more) > len(self._tracks):
             old = self._tracks[self._tracks[:, 0] != 0]

@@ -1,4 +1,4 @@
-"""Reader of one frame of an events array into Arrow batches; damaged text is repaired first."""
+"""Reader of one frame of an array of events into Arrow batches; it repairs damaged text."""
 
 import codecs
 import re
@@ -48,13 +48,13 @@ class Events:
     refused: int = 0
     health: Health = field(default_factory=Health)
     at: int = 0
-    """Bytes of the frame that were read: behind them stands an unfinished element, or the text after the array."""
+    """Number of bytes of the frame that were read. After them comes an unfinished element, or text after the array."""
     closed: bool = False
     state: int = ELEMENT
-    """Elements that may come next after the frame, if the array is not closed: one of the states of `events`."""
+    """State of the scan at the end of the frame, if the array is not closed; see `service.streaming.scan.events`."""
 
     def refuse(self, code: str, offset: int, text: bytes, count: int = 1) -> None:
-        """Note elements that were left out."""
+        """Record elements that are left out."""
         self.refused += count
         self.health.add(code, count=count, offset=offset, text=text.decode("utf-8", "replace"))
 
@@ -72,7 +72,7 @@ class Reader:
         Args:
             frame: a piece of the document that starts between two elements of the array.
             offset: offset of the frame in the document.
-            state: what may come next at its start.
+            state: state of the scan at its start; see `service.streaming.scan.events`.
             last: whether the document ends with the frame.
         """
         events = Events(state=state)
@@ -100,7 +100,7 @@ class Reader:
     def _scan(
         self, text: Text, at: int, state: int, events: Events, where: Callable[[int], int] | None, *, keep: bool
     ) -> ScanResult:
-        """Scan while the text is valid, count elements that are no events and, with `keep`, keep those that are.
+        """Scan while the text is valid; count the elements that are not events and, with `keep`, keep the events.
 
         Returns:
             The result of the last scan.
@@ -123,7 +123,7 @@ class Reader:
             at, state = result.at, result.state
 
     def _repair(self, frame: bytes, events: Events, verdict: int, where: Callable[[int], int], *, last: bool) -> None:
-        """Read on from the damage to the frame's end; repaired and valid text is then scanned as one."""
+        """Read on from the damage to the frame's end; then scan the repaired and the valid text together."""
         pieces: list[bytes] = []
         text, at, state = padded(frame), events.at, events.state
         while True:
@@ -155,7 +155,7 @@ class Reader:
     def _step_over(
         frame: bytes, at: int, state: int, events: Events, where: Callable[[int], int]
     ) -> tuple[int, int] | None:
-        """Return the offset after a wrong comma or bracket, and what may come there; None for other damage."""
+        """Return the offset after a wrong comma or bracket, and the state there; None for other damage."""
         byte = frame[at : at + 1]
         if state == COMMA_OR_CLOSE and byte == b"{":
             events.health.add("missing_comma", offset=where(at), text=_sample(frame, at))
@@ -170,7 +170,7 @@ class Reader:
 
     @staticmethod
     def _repaired(piece: bytes, events: Events, offset: int, *, at_end: bool) -> list[bytes]:
-        """Return the events of a damaged piece; a piece that can't be repaired is refused."""
+        """Return the texts of the events of a damaged piece; refuse a piece that can't be repaired."""
         try:
             repaired = repair_json(piece, at_end=at_end)
         except Unrepairable:
@@ -196,14 +196,14 @@ def padded(text: bytes) -> Text:
 
 
 def next_event(text: bytes, as_padded: Text, at: int, scratch: Scratch, *, behind: bytes = b":[") -> int | None:
-    """Return the offset from `at` on of the first event that Kineto may have written or that is valid, or None.
+    """Return the offset, at `at` or later, of the first event that is valid or in Kineto's notation, or None.
 
     Args:
         text: the text to search.
         as_padded: the same text, padded.
-        at: where to start.
+        at: offset to start at.
         scratch: memory for scans.
-        behind: bytes before an object that make it part of another value, and no event.
+        behind: bytes; an object directly after one of them is part of another value, not an event.
     """
     for match in _OBJECT.finditer(text, at):
         start = match.start()
@@ -224,7 +224,7 @@ def _is_event(text: Text, start: int, scratch: Scratch) -> bool:
 
 
 class _Place(NamedTuple):
-    """Offset of a replaced sequence in the new and in the old text, and the bytes that the replacement saved."""
+    """Offsets of a replaced sequence in the new and in the old text, and the number of bytes by which it shrank."""
 
     at: int
     was_at: int
@@ -245,7 +245,7 @@ codecs.register_error("tracedock.note", _replace)
 
 
 def _well_formed(text: bytes) -> tuple[bytes, list[_Place]]:
-    """Return the text as valid UTF-8, with U+FFFD for each ill-formed sequence, and the places of these."""
+    """Return the text as valid UTF-8, with U+FFFD in place of each ill-formed sequence, and the places of these."""
     if text.isascii():
         return text, []
     _REPLACED.spans = []
@@ -270,7 +270,7 @@ def _offset_before(places: list[_Place], at: int) -> int:
 
 
 def _array_end(text: Text, at: int) -> int:
-    """Return the offset of the bracket behind which the document is valid to its end; the end if there is none."""
+    """Return the offset of the first bracket after which the document is valid to its end; the end if there is none."""
     end, stack = len(text) - PADDING, new_stack()
     for match in re.finditer(rb"\]", text[at:end].tobytes()):
         behind = find_blanks_end(text, at + match.end(), end)

@@ -1,7 +1,7 @@
-"""Tasks: picklable calls on paths with typed arguments.
+"""Tasks: calls with typed arguments, encoded as JSON. Files are passed as paths.
 
 The server sends tasks to its children. Any other process can run them, too: a task needs neither the server nor the
-catalog, only the paths that it names. `run` imports the code of the task, which the server does without.
+catalog, only the files at its paths. `run` imports the code of the task, so that the server need not load it.
 """
 
 from importlib import import_module
@@ -19,7 +19,7 @@ _MODULES = {
     "ApplicableTask": "questions",
     "OpeningTask": "questions",
 }
-"""The module of each task: a child imports those of its own tasks alone."""
+"""The module of each task. A child imports only the modules of its own tasks."""
 
 TASK_NAMES = tuple(_MODULES)
 

@@ -21,15 +21,15 @@ class Task(ABC, Generic[R]):
     @classmethod
     @abstractmethod
     def result_type(cls) -> type[R]:
-        """Return the type of the result, to decode it."""
+        """Return the type of the result, which is needed to decode it."""
 
     @abstractmethod
     def run(self, on_progress: OnProgress = ignore) -> R:
         """Run the task.
 
         Args:
-            on_progress: is called now and then.
+            on_progress: called with the progress from time to time.
 
         Raises:
-            TracedockError: the task can't be done.
+            TracedockError: the task has failed.
         """

@@ -1,6 +1,6 @@
-"""The tasks that make traces of traces."""
+"""The tasks that derive traces from traces."""
 
-# ruff: noqa: PLC0415 - the server loads no numba, and each child loads the code of its own tasks alone
+# ruff: noqa: PLC0415 - the server loads no numba, and each child loads only the code of its own tasks
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DerivedTrace:
-    """A trace that a task made.
+    """A trace that a task has written.
 
     Attributes:
-        id: its id, which is also the name of the folder of its columns.
-        name: its file name.
-        selection: what it keeps of its parent; None for a merged trace.
-        size: bytes of its columns.
-        summary: its summary.
+        id: the trace's id, which is also the name of the folder of its columns.
+        name: the trace's file name.
+        selection: the selection of its parent that it keeps; None for a merged trace.
+        size: size of its columns in bytes.
+        summary: the trace's summary.
     """
 
     id: str
@@ -39,13 +39,13 @@ class DerivedTrace:
 
 @dataclass(frozen=True)
 class DerivedTraces:
-    """The traces that a task made, in the order of the pieces."""
+    """The traces that a task has written, in the order of the pieces."""
 
     traces: list[DerivedTrace]
 
     @classmethod
     def of(cls, children: "Sequence[Child]") -> "DerivedTraces":
-        """Describe what was written."""
+        """Describe the written traces."""
         return cls(
             [DerivedTrace(child.id, child.name, child.selection, child.size, child.summary) for child in children]
         )
@@ -53,14 +53,14 @@ class DerivedTraces:
 
 @dataclass(frozen=True)
 class SplitTask(Task[DerivedTraces]):
-    """Make a trace of each piece of a trace; see `service.cutting.children.write_children`.
+    """Write each piece of a trace as a trace; see `service.cutting.children.write_children`.
 
     Attributes:
         source: the trace.
-        folder: where to make the folders of the pieces' columns.
-        selection: what of the trace to split.
-        by: what makes a piece; None for a single one.
-        value: size or number of the pieces, where `by` needs it.
+        folder: the folder in which to create the folders of the pieces' columns.
+        selection: the part of the trace to split.
+        by: the criterion of the split; None for a single piece.
+        value: size or number of the pieces, if `by` needs it.
     """
 
     source: Source
@@ -78,8 +78,8 @@ class SplitTask(Task[DerivedTraces]):
         """Write the pieces.
 
         Raises:
-            SelectionError: no piece has any event, or the trace has nothing of one.
-            DiskFull: there was no room.
+            SelectionError: no piece has any event, or a selection is invalid.
+            DiskFull: the disk is full.
         """
         from service.cutting.children import write_children
         from service.cutting.pieces import pieces
@@ -97,11 +97,11 @@ class PlannedPiece:
     """A piece that a split would make.
 
     Attributes:
-        name: file name of its trace.
-        selection: what it keeps.
-        events: number of its events.
-        counts: number of its events by phase and category, as a summary has them.
-        size: estimate of the bytes of its columns.
+        name: file name of the piece's trace.
+        selection: selection of the events that the piece keeps.
+        events: number of the piece's events.
+        counts: number of its events by phase and category, as in a summary.
+        size: estimated size of its columns in bytes.
     """
 
     name: str
@@ -124,7 +124,7 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class PlanTask(Task[SplitPlan]):
-    """Find out what a split would make; the attributes are those of `SplitTask`."""
+    """Plan a split without writing its pieces; the attributes are those of `SplitTask`."""
 
     source: Source
     selection: Selection
@@ -136,11 +136,11 @@ class PlanTask(Task[SplitPlan]):
         """Return the type of the plan."""
         return SplitPlan
 
-    def run(self, on_progress: OnProgress = ignore) -> SplitPlan:  # noqa: ARG002 - a plan takes too little time
+    def run(self, on_progress: OnProgress = ignore) -> SplitPlan:  # noqa: ARG002 - a plan is too quick to report
         """Count the events of the pieces.
 
         Raises:
-            SelectionError: no piece has any event, or the trace has nothing of one.
+            SelectionError: no piece has any event, or a selection is invalid.
         """
         from service.jobs.split_plan import plan_split
 
@@ -149,13 +149,13 @@ class PlanTask(Task[SplitPlan]):
 
 @dataclass(frozen=True)
 class MergeTask(Task[DerivedTraces]):
-    """Make one trace of several; see `service.cutting.merge.merge`.
+    """Merge several traces into one; see `service.cutting.merge.merge`.
 
     Attributes:
         sources: the traces, each with its rank.
-        folder: where to make the folder of the columns.
-        name: file name of the trace.
-        align: how to align the clocks.
+        folder: the folder in which to create the folder of the columns.
+        name: file name of the new trace.
+        align: method of aligning the clocks.
     """
 
     sources: list[Source]
@@ -172,8 +172,8 @@ class MergeTask(Task[DerivedTraces]):
         """Write the trace.
 
         Raises:
-            CannotMerge: two traces have the same rank, or one has no known rank.
-            DiskFull: there was no room.
+            CannotMerge: two traces have the same rank, a trace has no known rank, or a trace is itself merged.
+            DiskFull: the disk is full.
         """
         from service.cutting.merge import merge
         from service.store.catalog import new_trace_id
@@ -185,12 +185,12 @@ class MergeTask(Task[DerivedTraces]):
 
 @dataclass(frozen=True)
 class OverlayTask(Task[DerivedTraces]):
-    """Make a trace with its critical path as a track of its own; see `service.jobs.overlay`.
+    """Write a trace that shows its critical path as an additional track; see `service.jobs.overlay`.
 
     Attributes:
         source: the trace.
-        folder: where to make the folder of the columns.
-        selection: what of the trace.
+        folder: the folder in which to create the folder of the columns.
+        selection: the part of the trace to keep.
     """
 
     source: Source
@@ -207,8 +207,8 @@ class OverlayTask(Task[DerivedTraces]):
 
         Raises:
             NotApplicable: the trace has no critical path.
-            SelectionError: the trace has nothing of the selection.
-            DiskFull: there was no room.
+            SelectionError: the selection is invalid or matches no event.
+            DiskFull: the disk is full.
         """
         from service.jobs.overlay import write_critical_path
         from service.store.catalog import new_trace_id

@@ -1,6 +1,6 @@
 """The tasks that write documents."""
 
-# ruff: noqa: PLC0415 - the server loads no numba, and each child loads the code of its own tasks alone
+# ruff: noqa: PLC0415 - the server loads no numba, and each child loads only the code of its own tasks
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Cut:
     """A part of a trace to write.
 
     Attributes:
-        selection: what to keep.
+        selection: selection of the events to keep.
         summary: the trace's summary.
         source: the trace's identity.
     """
@@ -37,10 +37,10 @@ class ExportTask:
 
     Attributes:
         columns: the folder of the trace's columns.
-        pack: whether to compress it as gzip.
-        order: order of the events; a cut is always by time.
+        pack: whether to compress the document with gzip.
+        order: order of the events; a cut is always in order of time.
         redact: whether to hide secrets.
-        cut: the part to write; None for all.
+        cut: the part of the trace to write; None for the whole trace.
     """
 
     columns: Path
@@ -53,9 +53,9 @@ class ExportTask:
         """Yield the document in pieces.
 
         Raises:
-            SelectionError: the trace has nothing of the cut.
+            SelectionError: the cut's selection is invalid or matches no event.
             ExportFailed: the columns can't be read.
-            DiskFull: there was no room to sort.
+            DiskFull: the disk has no room for sorting.
         """
         from service.cutting.cut import cut_document
         from service.store.export import document, packed
@@ -75,9 +75,9 @@ class RenderTask:
 
     Attributes:
         columns: the folder of the trace's columns.
-        summary: the trace's summary, as the catalog has it.
-        selection: what of the trace; None for all.
-        args: which arguments events keep.
+        summary: the trace's summary, as in the catalog.
+        selection: the part of the trace to write; None for the whole trace.
+        args: the arguments that events keep.
     """
 
     columns: Path
@@ -86,10 +86,10 @@ class RenderTask:
     args: Args = "all"
 
     def run(self) -> "Generator[bytes, None, RenderReport]":
-        """Yield the document in pieces, and return the account of what it holds.
+        """Yield the document in pieces, and return the report on it.
 
         Raises:
-            SelectionError: the trace has nothing of the selection.
+            SelectionError: the selection is invalid or matches no event.
             ExportFailed: the columns can't be read.
         """
         from service.rendering.document import render

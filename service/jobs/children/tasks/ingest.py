@@ -1,6 +1,6 @@
-"""The task of an ingest."""
+"""The task that reads a trace into columns."""
 
-# ruff: noqa: PLC0415 - the server loads no numba, and each child loads the code of its own tasks alone
+# ruff: noqa: PLC0415 - the server loads no numba, and each child loads only the code of its own tasks
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class IngestTask(Task[Summary]):
     """Read a trace into columns; see `service.jobs.ingest.ingest`.
 
     Attributes:
-        received: the file while it is received.
-        original: the file once it is kept.
-        columns: the folder to make.
+        received: path of the file while it is being received.
+        original: path of the file once it is kept.
+        columns: the folder to create.
         name: file name of the trace.
         mark: mark of an original that other programs can change; see `service.store.external_files`.
     """
@@ -41,12 +41,13 @@ class IngestTask(Task[Summary]):
         """Read the trace and return its summary.
 
         Args:
-            on_progress: is called with the progress from time to time.
-            on_opened: is called with the opened file, to report how much of it is received; by default, all.
+            on_progress: called with the progress from time to time.
+            on_opened: called with the opened file, so that the caller can report the number of received bytes to it. By
+                default the whole file counts as received.
 
         Raises:
             IngestError: the file can't be read as a trace, or has changed.
-            DiskFull: there was no room for the columns.
+            DiskFull: the disk has no room for the columns.
         """
         from service.jobs.ingest import ingest
         from service.store.external_files import check_unchanged
@@ -62,7 +63,7 @@ class IngestTask(Task[Summary]):
         return summary
 
     def _open(self) -> GrowingFile:
-        """Open the file where it is received, or where it is kept afterwards; raises `OriginalChanged`."""
+        """Open the file while it is received or, if it is no longer there, the original; raises `OriginalChanged`."""
         from service.store.external_files import open_unchanged
 
         if self.mark:

@@ -1,6 +1,6 @@
 """The tasks that answer questions."""
 
-# ruff: noqa: PLC0415 - the server loads no numba, and each child loads the code of its own tasks alone
+# ruff: noqa: PLC0415 - the server loads no numba, and each child loads only the code of its own tasks
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,11 @@ class AnalysedTrace:
     """A trace that a question is about.
 
     Attributes:
-        columns: the folder of its columns.
-        summary: its summary, as the catalog has it.
-        selection: what of the trace; None for all.
-        name: its file name.
-        is_base: whether others are compared with it.
+        columns: the folder of the trace's columns.
+        summary: the trace's summary, as in the catalog.
+        selection: the part of the trace to analyse; None for the whole trace.
+        name: the trace's file name.
+        is_base: whether the other traces are compared with this one.
     """
 
     columns: Path
@@ -35,7 +35,7 @@ class AnalysedTrace:
     is_base: bool = False
 
     def asked(self) -> "AnalysisInput":
-        """Return the trace as analyses take it, with whole lists in its summary."""
+        """Return the trace as the input of an analysis, with the complete lists in its summary."""
         from service.analysis.reading_cache import AnalysisInput
         from service.store.lists import whole_summary
 
@@ -48,10 +48,10 @@ class AnswerTask:
     """Answer a question; see `service.analysis.answers.answer_question`.
 
     Attributes:
-        question: its name.
-        parameters: its parameters, as JSON values.
-        traces: the traces that it is about.
-        form: ``json``, ``csv`` or ``arrow``.
+        question: the question's name.
+        parameters: the question's parameters, as JSON values.
+        traces: the traces that the question is about.
+        form: format of the answer: ``json``, ``csv`` or ``arrow``.
         table: the table to return as csv or arrow; None for the first.
     """
 
@@ -62,11 +62,11 @@ class AnswerTask:
     table: str | None = None
 
     def run(self, readings: "ReadingCache") -> bytes:
-        """Return the answer in its form.
+        """Return the answer in the given form.
 
         Raises:
             AnalysisError: the question can't be answered, or none of the traces has the data for it.
-            SelectionError: a trace has nothing of its selection.
+            SelectionError: the selection of a trace is invalid or matches no event.
             ExportFailed: the columns can't be read.
         """
         from service.analysis.answers import answer_question, parameters_of, question_of
@@ -93,13 +93,13 @@ class ApplicableTask:
 
 @dataclass(frozen=True)
 class OpeningTask:
-    """Find where the UI opens on a trace; see `service.rendering.initial_view.initial_view`.
+    """Find the UI's initial view of a trace; see `service.rendering.initial_view.initial_view`.
 
     Attributes:
         columns: the folder of the trace's columns.
         summary: the trace's summary.
-        selection: what the UI shows; None for all.
-        slice: the slice to select; None for none.
+        selection: the part of the trace that the UI shows; None for the whole trace.
+        slice: the slice to select in the UI; None for none.
     """
 
     columns: Path
@@ -111,7 +111,7 @@ class OpeningTask:
         """Return the JSON of an `InitialView`.
 
         Raises:
-            SelectionError: the trace has nothing of the selection, or does not have the slice.
+            SelectionError: the selection is invalid or matches no event, or the trace does not have the slice.
             ExportFailed: the columns can't be read.
         """
         from service.rendering.initial_view import initial_view
