@@ -5,13 +5,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
+from hypothesis import Phase, settings
 
 from tests.server import Server
 
-hypothesis.settings.register_profile("shared machine", deadline=None, max_examples=50)  # other work slows tests
-hypothesis.settings.load_profile("shared machine")
+settings.register_profile("shrinking", deadline=None, max_examples=50)  # other work slows tests
+# shrinking takes minutes: `--hypothesis-profile=shrinking` does it
+settings.register_profile(
+    "bounded", settings.get_profile("shrinking"), phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
+settings.load_profile("bounded")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, and its children, ignore it
 

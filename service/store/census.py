@@ -77,6 +77,7 @@ WHERE is_work AND device NOTNULL GROUP BY device
 _STEPS = f"""
 SELECT name, ts_ns, {END}, cat, pid, pid_text, tid, tid_text FROM events
 WHERE ph = 'X' AND starts_with(name, 'ProfilerStep#') AND ts_ns NOTNULL
+ORDER BY ts_ns, {END} DESC, position
 """  # noqa: S608 - made of constants
 _NAMES = """
 SELECT name, pid, pid_text, tid, tid_text, args FROM events
@@ -202,8 +203,8 @@ def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
 
 
 def steps_in(db: duckdb.DuckDBPyConnection) -> list[Step]:
-    """Return the steps that host annotations in the view ``events`` mark, in order of time."""
-    steps: list[Step] = [
+    """Return the steps that host annotations in the view ``events`` mark, in the engine's order of slices."""
+    return [
         {
             "number": int(match[1]),
             "name": name,
@@ -215,7 +216,6 @@ def steps_in(db: duckdb.DuckDBPyConnection) -> list[Step]:
         for name, start, end, category, pid, pid_text, tid, tid_text in db.execute(_STEPS).fetchall()
         if category not in {"gpu_user_annotation", *GPU_CATEGORIES} and (match := _STEP.fullmatch(name))
     ]
-    return sorted(steps, key=lambda step: (step["start_ns"], step["number"]))
 
 
 def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[Device]:

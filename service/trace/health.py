@@ -54,7 +54,7 @@ CASES: Mapping[str, Case] = {
     "unclosed": Case(Kind.REPAIRED, "Unclosed brackets: closed."),
     "wrong_bracket": Case(Kind.REPAIRED, "Mismatched or superfluous brackets: corrected."),
     "overlaps": Case(Kind.ODDITY, "Slices that begin within another slice of their thread and end after it."),
-    "ties": Case(Kind.ODDITY, "Slices listed before the enclosing slice, which begins at the same time."),
+    "ties": Case(Kind.ODDITY, "Slices listed after a slice that they enclose and that begins at the same time."),
     "outlier_times": Case(Kind.ODDITY, "Events far from all others in time."),
     "zero_times": Case(Kind.ODDITY, "Events at time 0, far before all others."),
     "negative_times": Case(Kind.ODDITY, "Events before the zero of the trace's clock."),

@@ -116,7 +116,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
         assert 0 <= row["self_ns"] <= row["sum_ns"]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.integers(0, 20)), min_size=1, max_size=10))
 def test_sums_by_name_equal_plain_python(ask: Ask, parts: list[tuple[str, int, int]]) -> None:
     durations: dict[str, list[int]] = {}

@@ -185,7 +185,7 @@ _WORKS = st.builds(
 
 
 @given(host=st.lists(_HOST, min_size=1, max_size=9), work=st.lists(_WORKS, min_size=1, max_size=6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_critical_path_is_the_longest_of_all_paths(ask: Ask, host: list[Event], work: list[Event]) -> None:
     answer = ask("critical_path", [*host, *work])
     _check(answer)

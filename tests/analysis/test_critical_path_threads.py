@@ -280,7 +280,7 @@ _TURNS = st.builds(
 
 
 @given(host=st.lists(_TURNS, min_size=1, max_size=12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_path_of_alternating_threads_is_the_longest(ask: Ask, host: list[Event]) -> None:
     """A flow identifies the autograd thread and its caller; the work has no duration."""
     far = [_slice("aten::mm", -30, -29), _slice("MmBackward0", -28, -27, tid=2)]

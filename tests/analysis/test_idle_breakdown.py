@@ -132,7 +132,7 @@ def test_trace_without_gaps_has_a_reason(ask: Ask) -> None:
         ask("idle_breakdown", [call(1, 1)])
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.integers(0, 90), st.integers(0, 9), st.integers(0, 90), st.integers(7, 8), st.booleans()),

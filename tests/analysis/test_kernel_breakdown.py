@@ -269,7 +269,7 @@ def test_trace_without_work_has_a_reason(ask: Ask) -> None:
 KINDS = [("kernel", "a"), ("kernel", "b"), ("kernel", "c"), ("gpu_memcpy", "Memcpy"), ("gpu_memset", "Memset")]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from(KINDS)), min_size=1, max_size=14),
     st.integers(1, 4),

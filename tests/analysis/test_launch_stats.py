@@ -122,7 +122,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
         assert row["cpu_duration_ns"] >= 0 <= row["launch_delay_ns"]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(*[st.integers(0, 90)] * 4), min_size=1, max_size=12))
 def test_statistics_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int, int]]) -> None:
     trace = []

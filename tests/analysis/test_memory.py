@@ -162,7 +162,7 @@ _CHANGES = st.builds(
 
 
 @given(operators=st.lists(_OPS, max_size=8), changes=st.lists(_CHANGES, min_size=1, max_size=12))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_memory_follows_the_definition(ask: Ask, operators: list[Event], changes: list[Event]) -> None:
     answer = ask("memory", [*operators, *changes])
     changes = sorted(changes, key=lambda change: change["ts"])

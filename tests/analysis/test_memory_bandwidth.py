@@ -88,7 +88,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
             assert row["count"] >= 1
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20), st.integers(1, 9)), min_size=1, max_size=10))
 def test_series_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int]]) -> None:
     trace = [copy(at, dur, dur * rate * 1000) for at, dur, rate in parts]

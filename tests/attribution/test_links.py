@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service.attribution.file import links_of
@@ -88,7 +88,7 @@ def test_links_of_a_generated_trace_match_the_oracle() -> None:
     assert check(b"".join(trace_chunks(shape)))["launch"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(documents())
 def test_links_of_a_hostile_document_match_the_oracle(text: str) -> None:
     check(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
@@ -115,7 +115,15 @@ _DEVICE = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+_EQUAL_STEPS = [
+    {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": 1, "tid": 1, "ts": 0, "dur": 4}
+    for number in (2, 1)
+]
+_KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1, "args": {"device": 0}}
+
+
+@settings(max_examples=60)
+@example(_EQUAL_STEPS, [_KERNEL])
 @given(st.lists(_HOST, max_size=14), st.lists(_DEVICE, min_size=1, max_size=6))
 def test_links_of_overlapping_slices_match_the_oracle(host: list[Event], device: list[Event]) -> None:
     check(text_of(*host, *device).encode())

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import SelectionError
@@ -106,7 +106,7 @@ def test_slices_of_any_profiler_version_are_clipped_to_the_nanosecond(era: Any, 
     assert check(text, source, {"window": window, "straddle": "clip"})
 
 
-@settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=12)
 @given(documents(), st.randoms(use_true_random=False))
 def test_slices_of_a_hostile_document_are_clipped_at_the_edges(text: str, random: Random) -> None:
     document = brute.Document(text)

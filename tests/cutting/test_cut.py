@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.cutting.cut import cut_document
@@ -128,7 +128,7 @@ def test_cut_document_of_a_synthetic_trace_matches_the_oracle(era: Any, tmp_path
     check(text, ingested(text, tmp_path / "whole"), Random(era), 9)
 
 
-@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=10)
 @given(documents(), st.randoms(use_true_random=False))
 def test_cut_document_of_a_hostile_document_matches_the_oracle(text: str, random: Random) -> None:
     with TemporaryDirectory() as folder:

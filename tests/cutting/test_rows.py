@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.cutting.rows import AT_ONCE
@@ -72,7 +72,7 @@ def test_selections_of_a_synthetic_trace_match_the_oracle(era: Any) -> None:
     check(b"".join(trace_chunks(shape)), era, 37)
 
 
-@settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking takes minutes
+@settings(max_examples=20)
 @given(documents(), st.integers(1, 7), st.booleans(), st.randoms(use_true_random=False))
 def test_selections_of_a_hostile_document_match_the_oracle(
     text: str, row_group: int, untimed_apart: bool, random: Random

@@ -254,7 +254,7 @@ PIECES = (
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sql=st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join))
 def test_no_mixture_of_words_changes_what_other_clients_read(
     sql: str, guarded: Server, kernels: str, truth: list[object]
