@@ -10,7 +10,7 @@ from threading import Event
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, Error, expect
+from playwright.sync_api import Browser, Error, Route, expect
 
 from tests.analysis.training import Training
 from tests.conftest import SHARED, needs_shared
@@ -31,6 +31,11 @@ KERNEL_OF_STREAM_7_ALONE = """
     select kernel.name, count(*) from kernel join slice on instr(slice.name, kernel.name)
 """
 SGEMMS = "select count(*) from slice where name glob '*sgemm*'"
+
+THIRTY_FRAMES = """() => new Promise((resolve) => {
+  const count = (left) => (left ? requestAnimationFrame(() => count(left - 1)) : resolve());
+  count(30);
+})"""
 
 
 def url_of(server: Server, trace_id: object) -> str:
@@ -223,6 +228,23 @@ def test_lost_server_is_reported(
     server.start()
     viewer.notice.get_by_role("button", name="Reload").click()
     viewer.expect_tracks()
+
+
+def test_tracks_are_shown_although_the_style_sheet_comes_last(
+    server: Server, open_context: OpenContext, gpu_id: str
+) -> None:
+    server.rows(gpu_id, "select 1")
+    page = open_context().new_page()
+    held: list[Route] = []
+    page.route("**/perfetto.css", lambda route: held.append(route))  # noqa: PLW0108 - Playwright refuses a method
+    with page.expect_response(lambda response: response.url.endswith("/session?wait=1&args=all")):
+        page.goto(url_of(server, gpu_id), wait_until="commit")
+        page.wait_for_function("Boolean(window.app)")
+    page.evaluate(THIRTY_FRAMES)
+    assert page.evaluate("Boolean(app.trace)") is False
+    for route in held:
+        route.continue_()
+    Viewer(page).expect_tracks()
 
 
 def test_file_opened_in_the_ui_is_read_by_the_browser(

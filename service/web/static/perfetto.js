@@ -167,11 +167,16 @@
     }
   }
 
-  // The UI sends no event when it has started; then its `app` object exists.
+  // The UI sends no event when it has started. It creates its `app` first, and activates its plugins once its style sheet
+  // is loaded. A trace that is opened before that has no tracks.
   /** @returns {Promise<PerfettoApp>} */
   const uiReady = () =>
     new Promise((resolve) => {
-      const check = () => (window.app?.openTraceFromHttpRpc ? resolve(window.app) : setTimeout(check, 50));
+      const check = () => {
+        const {app} = window;
+        if (app?.openTraceFromHttpRpc && app.plugins?.orderedPlugins?.length !== 0) resolve(app);
+        else setTimeout(check, 50);
+      };
       check();
     });
 
