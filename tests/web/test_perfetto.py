@@ -203,7 +203,7 @@ def test_killed_engine_is_reported_and_a_reload_starts_a_new_one(
     engine.kill()
     engine.wait()
 
-    viewer.click(group)  # the UI asks for the summary that it shows of a closed group
+    viewer.click(group)  # the UI queries the summary that it draws for a collapsed group
     expect(viewer.notice).to_contain_text("out of reach until this page is reloaded. The engine was killed by SIGKILL.")
     viewer.expect_no_dialog()
     viewer.notice.get_by_role("button", name="Reload").click()
@@ -230,7 +230,7 @@ def test_file_opened_in_the_ui_is_read_by_the_browser(
 ) -> None:
     before = server.rows(gpu_id, "select count(*) from slice")
     page = open_context().new_page()
-    page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
+    page.on("filechooser", lambda _: None)  # with a handler, Chromium passes its file dialogs to the test
     viewer = Viewer.open(page, url_of(server, gpu_id))
     with page.expect_file_chooser() as chooser:
         page.get_by_text("Open trace file").click()
@@ -322,7 +322,7 @@ def test_builtin_engine_of_the_ui_reports_dropped_overlaps(
 ) -> None:
     """Verify the instrument of the test above."""
     page = open_context().new_page()
-    page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
+    page.on("filechooser", lambda _: None)  # with a handler, Chromium passes its file dialogs to the test
     viewer = Viewer.open(page, url_of(server, gpu_id))
     with page.expect_file_chooser() as chooser:
         page.get_by_text("Open trace file").click()
@@ -435,5 +435,5 @@ def test_ui_logs_no_warnings_about_engine_answers(server: Server, open_context: 
     context.on("console", lambda message: warnings.append(message.text))
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id))
     viewer.expect_drawn("stream 7", 0.01)
-    assert warnings  # the console is heard: the UI always tells of the engine that it opens
+    assert warnings  # the console is recorded: the UI always logs the engine that it opens
     assert [text for text in warnings if "Unexpected" in text or "not arranged" in text] == []
