@@ -253,9 +253,7 @@ def test_no_rpc_method_changes_the_trace(method: int, tab: Tab) -> None:
     tab.server.rows(tab.trace, f"DROP TABLE IF EXISTS mine; CREATE TABLE mine AS SELECT {method} AS x")
     modules = {"package_name": "slices", "allow_override": True}
     spoiling = wire.Rpc(append_trace_data=b'{"traceEvents":[]}', register_sql_package_args=modules)
-    request = wire.Rpc.FromString(
-        b"\x10" + wire.varint(method) + spoiling.SerializeToString()
-    )  # some methods are unknown
+    request = wire.Rpc.FromString(b"\x10" + wire.varint(method) + spoiling.SerializeToString())  # some are unknown
     with suppress(ConnectionClosed):
         tab.rpc_answers(request)
     assert tab.server.rows(tab.trace, "SELECT x FROM mine") == [[method]]
