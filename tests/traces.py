@@ -5,11 +5,11 @@ each number that moves from step to step (time, correlation, External id, flow i
 any length is then those formats filled again and again. `expected` counts the plan and never reads the text.
 
 Each stream's kernels follow one another and CPU slices nest, so that Perfetto drops nothing. Unlike Kineto,
-which writes all CPU ops first, the events of one step stand together.
+which writes all CPU ops first, this module writes the events of each step together.
 
     python -m tests.traces OUT.json.gz --megabytes 500
 
-The example of the documents, which is committed, is made by `write_examples`:
+`write_examples` makes the example of the documents, which is committed:
 
     python -m tests.traces --examples docs/examples
 """
@@ -80,7 +80,7 @@ class Expected:
 
 
 def expected(shape: TraceShape) -> Expected:
-    """The answers for `shape`, from its plan."""
+    """Compute the expected results for `shape` from its plan."""
     plan = plan_of(shape)
     counts: Counter[str] = Counter(map(_key, [*plan.opening, *plan.closing]))
     for turn, step in enumerate(plan.variants):
@@ -115,7 +115,7 @@ def expected(shape: TraceShape) -> Expected:
 
 
 def trace_chunks(shape: TraceShape) -> Iterator[bytes]:
-    """The document of `shape`, in chunks of at most `SECTION` events."""
+    """Yield the document of `shape` in chunks of at most `SECTION` events."""
     plan, frame = plan_of(shape), FRAMES[shape.layout]
     before, after = envelope(shape)
     joint = frame.event_joint.encode()
@@ -138,9 +138,9 @@ def trace_chunks(shape: TraceShape) -> Iterator[bytes]:
 
 
 def write_trace(path: Path | str, shape: TraceShape, *, compress: Compression = "none") -> Path:
-    """Write the document of `shape` to `path` chunk by chunk, compressed as `compress` says, not by the path's suffix.
+    """Write the document of `shape` to `path` in chunks, compressed by `compress` whatever the path's suffix is.
 
-    A multi-member file changes members each 64 KiB, wherever that falls in an event.
+    A multi-member file begins a new member every 64 KiB of JSON, even inside an event.
     """
     path = Path(path)
     with path.open("wb", buffering=1 << 20) as file:
@@ -154,7 +154,7 @@ def write_trace(path: Path | str, shape: TraceShape, *, compress: Compression = 
 
 
 def sized(shape: TraceShape, size: int) -> TraceShape:
-    """`shape` with as many steps as make about `size` bytes of JSON, at least one."""
+    """Return `shape` with enough steps for about `size` bytes of JSON, at least one."""
     empty, round_trip = (sum(map(len, trace_chunks(replace(shape, steps=n)))) for n in (0, VARIANTS))
     return replace(shape, steps=max(1, round((size - empty) * VARIANTS / (round_trip - empty))))
 

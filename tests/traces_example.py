@@ -254,7 +254,7 @@ class Rank:
         self.main, self.engine = self.pid, self.pid + 94
         self.thread = self.main
         self.ready = dict.fromkeys((COMPUTE, REDUCE), 0)  # when each stream has finished its work so far
-        self.annotations: list[Event] = []  # the open ones
+        self.annotations: list[Event] = []  # the open annotations
         self.covered: dict[
             tuple[int, int], tuple[int, int]
         ] = {}  # per annotation and stream: start and end of its work
@@ -576,7 +576,7 @@ def configured(kernel: Kernel) -> dict[str, Any]:
 
 
 def simulated() -> list[Rank]:
-    """All ranks after their run: each collective ends once the last rank has joined and its bytes are sent."""
+    """Run all ranks: each collective ends once the last rank has joined and its bytes are sent."""
     ranks = [Rank(number) for number in range(RANKS)]
     runs = [rank.run() for rank in ranks]
     sizes = [layer.bucket for layer in reversed(model()) if layer.bucket]
@@ -588,7 +588,7 @@ def simulated() -> list[Rank]:
 
 
 def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    """The length of the longest common beginning."""
+    """Return the length of the longest common prefix."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
@@ -601,7 +601,7 @@ def _next_start(run: Simulation, end: int) -> int | None:
 
 
 def example_text(rank: Rank) -> bytes:
-    """The document of a rank, as Kineto writes it."""
+    """Return the document of a rank as Kineto writes it."""
     frame = FRAMES[LAYOUT.layout]
     still = dict.fromkeys(SLOTS, 0)
     host = [event for event in rank.events if not _on_device(event)]

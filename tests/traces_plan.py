@@ -36,7 +36,7 @@ class TraceShape:
     """The shape of a generated trace. Equal shapes make equal bytes.
 
     Attributes:
-        steps: how many `ProfilerStep#N`, from `first_step` on.
+        steps: number of `ProfilerStep#N`, from `first_step` on.
         kernels: events of category `kernel` in a step, collectives among them.
         streams: CUDA streams in use on each device; the last one carries the collectives.
         devices: GPUs in use; sixteen are always declared.
@@ -45,7 +45,7 @@ class TraceShape:
         era: the text of `ts`: epoch integer µs, epoch µs with 1 decimal, epoch µs with 3, or 3 decimals after
             `baseTimeNanoseconds`.
         layout: Kineto's own text until 2025, its text since 2026, json.dump's, or json.dump's with an indent.
-        base_position: where `baseTimeNanoseconds` stands in a "relative" object; other eras have none.
+        base_position: position of `baseTimeNanoseconds` in a "relative" object; other eras have none.
         document: an object with an envelope, or the bare list of events.
         stacks: whether there are `python_function` events.
         stream_name: the name of a stream's thread. Kineto ends it with a space.
