@@ -1,8 +1,8 @@
 """Kineto-shaped GPU traces of any size, as a stream of bytes, with the results that a reader should get.
 
 A few steps are planned once as events in integer nanoseconds. Their text becomes a format with one slot for
-each number that moves from step to step (time, correlation, External id, flow id, step number). A trace of
-any length is then those formats filled again and again. `expected` counts the plan and never reads the text.
+each number that changes between steps (time, correlation, External id, flow id, step number). A trace of any
+length repeats these formats with new numbers. `expected` counts the plan and never reads the text.
 
 Each stream's kernels follow one another and CPU slices nest, so that Perfetto drops nothing. Unlike Kineto,
 which writes all CPU ops first, this module writes the events of each step together.
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 Compression = Literal["none", "gzip", "multi-member-gzip", "zstd"]
-MEMBER_BYTES = 1 << 16  # of JSON in one member of a multi-member gzip
+MEMBER_BYTES = 1 << 16  # bytes of JSON in one member of a multi-member gzip file
 
 
 class ExpectedStep(NamedTuple):
@@ -66,10 +66,10 @@ class ExpectedStep(NamedTuple):
 class Expected:
     """Expected results of reading the trace. Times are ns in the trace's own clock."""
 
-    counts: dict[str, int]  # keyed "ph|cat", cat empty when absent
+    counts: dict[str, int]  # by "ph|cat"; cat is empty if absent
     events: int
     start_ns: int  # first ts of all X and i events
-    end_ns: int  # last ts + dur of the same
+    end_ns: int  # last ts + dur of these events
     base_ns: int | None
     streams: list[str]  # "device/stream" of all kernels, copies and sets
     devices: list[int]

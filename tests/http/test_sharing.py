@@ -161,7 +161,7 @@ def test_tabs_and_scripts_get_their_own_answers(
     assert [answer for answer in tabs + scripts if answer.wrong or answer.retry] == []
     assert min(len(tabs), len(scripts)) > seconds * CLIENTS
     with capsys.disabled():
-        print(  # noqa: T201 - the numbers that README cites
+        print(  # noqa: T201 - reports the measured rates
             f"\n{CLIENTS} tabs and {CLIENTS} scripts for {seconds} s: {len(tabs)} and {len(scripts)} answers,"
             f" p95 {p95_ms(tabs)} and {p95_ms(scripts)} ms"
         )

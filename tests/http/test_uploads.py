@@ -84,7 +84,7 @@ def test_offset_of_an_upload_is_reported_before_and_after_its_end(server: Server
 
 
 @pytest.mark.parametrize("count", [1000, len(GOOD)])
-def test_the_first_bytes_may_come_with_the_creation(server: Server, count: int) -> None:
+def test_creation_may_carry_the_first_bytes(server: Server, count: int) -> None:
     content = GOOD if count == len(GOOD) else CONTENT
     headers = CHUNK | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="with.json")}
     answer = server.api.post("/uploads", headers=headers, content=content[:count])

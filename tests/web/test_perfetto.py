@@ -118,11 +118,11 @@ def test_ui_at_localhost_contacts_no_other_host(server: Server, open_context: Op
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id).replace("127.0.0.1", "localhost"))
     assert viewer.search("sgemm") > 0
     assert any(url.startswith("http://localhost:") for url in trace)
-    # `open_context` holds all requests to our host
+    # `open_context` asserts that all requests go to our host
 
 
 def test_requests_of_pages_and_workers_to_other_hosts_are_detected(browser: Browser, elsewhere: Elsewhere) -> None:
-    """Verify the instrument of the other tests."""
+    """Verify that the fixtures of the other tests detect such requests."""
     context = browser.new_context(proxy={"server": elsewhere.address})
     watch = Watch(context)
     page = context.new_page()
@@ -320,7 +320,7 @@ def test_ui_shows_gpus_lanes_steps_and_arguments_and_reports_no_loss(
 def test_builtin_engine_of_the_ui_reports_dropped_overlaps(
     server: Server, open_context: OpenContext, gpu_id: str, tmp_path: Path
 ) -> None:
-    """Verify the instrument of the test above."""
+    """Verify that the test above can detect such a report."""
     page = open_context().new_page()
     page.on("filechooser", lambda _: None)  # with a handler, Chromium passes its file dialogs to the test
     viewer = Viewer.open(page, url_of(server, gpu_id))
