@@ -1,7 +1,7 @@
 """The events of a document that a selection keeps, computed in plain Python: the oracle of `service.cutting`.
 
-Nothing here is shared with the service. A selection is the JSON that a client sends. Selections of values that the
-trace does not have are left to the tests of errors.
+This module shares no code with the service. A selection is the JSON that a client sends. Selections of values that
+the trace does not have are not supported: the tests of errors cover them.
 """
 
 import json
@@ -26,7 +26,7 @@ MICROSECONDS_MAX = (1 << 62) // 1000
 
 Key = int | str
 Track = tuple[Key, Key]
-Interval = tuple[float, float]  # of integers, or infinite
+Interval = tuple[float, float]  # ns: integers, or infinite
 Test = Callable[["Event"], bool]
 
 
@@ -85,7 +85,7 @@ def _key(value: Any) -> Key:
 
 
 def event_of(index: int, fields: Mapping[str, Any]) -> Event:
-    """An event, from its JSON members."""
+    """Build an event from its JSON members."""
     ph, cat = _string(fields.get("ph")) or "", _string(fields.get("cat")) or ""
     pid, tid = _key(fields.get("pid")), _key(fields.get("tid"))
     args = fields["args"] if isinstance(fields.get("args"), dict) else {}
@@ -151,7 +151,7 @@ class Document:
         return steps
 
     def _names(self, members: list[Any]) -> dict[tuple[Key, ...], str]:
-        """The last name of each process, by its pid, and of each thread, by its track."""
+        """Return the last name of each process by its pid, and of each thread by its track."""
         names: dict[tuple[Key, ...], str] = {}
         for event, member in zip(self.events, members, strict=True):
             args = member.get("args")
@@ -163,7 +163,7 @@ class Document:
         return names
 
     def stands_on(self, end: Event) -> list[Event]:
-        """The slices that the end of an arrow stands on."""
+        """Return the slices to which the end of an arrow belongs."""
         if end.start is None or not (slices := self.slices_by_start.get((end.track, end.start))):
             number = end.id[1] if isinstance(end.id, tuple) and end.id[0] is int else None
             return self.linked.get((end.track, _whole(number)), []) if end.cat in {"ac2g", "async"} else []
@@ -218,12 +218,12 @@ def _window(document: Document, window: Mapping[str, Any]) -> Interval:
 
 
 def _time(document: Document, criteria: Mapping[str, Any]) -> list[Interval] | None:
-    """The time of a window; None where there is none."""
+    """Return the time of the window, None if the criteria have no window."""
     return [_window(document, criteria["window"])] if criteria.get("window") is not None else None
 
 
 def time_of(document: Document, selection: Mapping[str, Any]) -> list[Interval]:
-    """The time of the window, without that of an excluded window.
+    """Return the time of the window minus that of an excluded window.
 
     Raises:
         NoTime: no time is left.
@@ -312,7 +312,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def kept(document: Document, selection: Mapping[str, Any]) -> list[int]:
-    """The indices of the events that a selection keeps.
+    """Return the indices of the events that a selection keeps.
 
     Raises:
         NoTime: the selection leaves no time.

@@ -1,6 +1,6 @@
-"""Columns as the format describes them, made from a document in plain Python: the oracle of ingest and export.
+"""Columns as the format describes them, computed from a document in plain Python: the oracle of ingest and export.
 
-Nothing here is shared with the service. Objects are pairs and numbers are their text, so that duplicate keys and
+This module shares no code with the service. Objects are pairs and numbers are their text, so that duplicate keys and
 `1.50` stay as they are written.
 """
 
@@ -45,12 +45,12 @@ class Object(tuple[tuple[str, Any], ...]):
 
 
 def parsed(text: str | bytes) -> Any:
-    """A JSON text, its objects `Object` and its numbers `Number`."""
+    """Parse JSON: objects become `Object`, and numbers become `Number`."""
     return json.loads(text, parse_int=Number, parse_float=Number, object_pairs_hook=Object)
 
 
 def written(value: Any) -> str:
-    """The JSON text of a value that `parsed` has returned."""
+    """Return the JSON text of a value from `parsed`."""
     match value:
         case Object():
             return "{" + ", ".join(f"{json.dumps(key)}: {written(item)}" for key, item in value) + "}"
@@ -63,7 +63,7 @@ def written(value: Any) -> str:
 
 
 def unordered(event: Object) -> list[tuple[str, Any]]:
-    """An event without the order of its keys, which export does not promise; of equal keys, the order stays."""
+    """Return the members sorted by key, because export keeps no order of keys; equal keys stay in order."""
     return sorted(event, key=lambda member: member[0])
 
 
@@ -74,14 +74,14 @@ def events_of(document: Any) -> list[Any]:
 
 
 def envelope_of(document: Any) -> str:
-    """The document's text with no events."""
+    """Return the document's text without its events."""
     if isinstance(document, list):
         return "[]"
     return written(Object((key, [] if key == "traceEvents" else value) for key, value in document))
 
 
 def row(position: int, event: Object) -> dict[str, Any]:
-    """One event as a row."""
+    """Return the row of an event."""
     cells: dict[str, Any] = dict.fromkeys(SCHEMA.names) | {"position": position, "verbatim": False}
     keys = {key for key, _ in event}
     rest_members = [(key, value) for key, value in event if key not in KEYS or not _fill(cells, key, value)]

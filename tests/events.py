@@ -14,7 +14,7 @@ from tests.columns import Number, Object, parsed
 
 
 def written_back(row: dict[str, Any]) -> Object:
-    """The event of one row, as the format says: `rest` alone where it is verbatim, else the columns and `rest`."""
+    """Restore the event of a row: from `rest` alone if the row is verbatim, else from the columns and `rest`."""
     rest_members: Object = parsed(row["rest"]) if row["rest"] else Object()
     if row["verbatim"]:
         return rest_members
@@ -47,7 +47,7 @@ def rows_of(batches: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[dict[str, 
 
 
 def plain(value: Any) -> Any:
-    """A parsed JSON value as ijson returns it: of duplicate keys, the last counts."""
+    """Convert a parsed JSON value to that of ijson: the last of duplicate keys counts."""
     match value:
         case Object():
             return {key: plain(item) for key, item in value}

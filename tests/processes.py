@@ -6,7 +6,7 @@ import psutil
 
 
 def living(module: str, of: int | None = None) -> list[psutil.Process]:
-    """The living children of a process, by default of this one, whose command line contains a module (and a kind)."""
+    """Return the living children of a process (default: this one) whose command line contains `module`."""
     children = []
     for child in psutil.Process(of).children():
         with suppress(psutil.NoSuchProcess):

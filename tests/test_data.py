@@ -13,7 +13,7 @@ README = (DATA / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
-def test_the_readme_counts_each_trace(path: Path) -> None:
+def test_readme_has_the_event_and_step_counts_of_each_trace(path: Path) -> None:
     document = json.loads(gzip.decompress(path.read_bytes()))
     steps = {event["name"] for event in document["traceEvents"] if event["name"].startswith("ProfilerStep#")}
 

@@ -17,7 +17,7 @@ from tests.tus import begin, id_of, send
 
 StartServer = Callable[..., Server]
 SHAPE = sized(TraceShape(kernels=300), 15 * 10**6)
-BLOCK = 1 << 20  # of an upload: the worker is notified after each
+BLOCK = 1 << 20  # bytes of an upload; the worker is notified after each block
 TAIL = 1000
 
 

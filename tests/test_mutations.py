@@ -21,7 +21,7 @@ from tests.conftest import DATA, PATIENCE_S, SHARED
 from tests.events import rows_of
 
 CHANGES_IN_ALL = 6000
-EVENTS = 150  # of a part
+EVENTS = 150  # in a part
 SPAN_MAX = 800  # bytes that are lost or duplicated
 LOST_MAX = 3
 """Events that may be lost in addition to those that a change touches."""
@@ -48,7 +48,7 @@ class Part:
 
 
 def read(text: bytes) -> tuple[list[Row], Document]:
-    """The rows of a document, without their positions."""
+    """Return the rows of a document without their positions, and the document."""
     document = Document([text], threads=1)
     rows = [tuple(row.values())[1:] for events in document.events() for row in rows_of(events.batches)]
     document.envelope()
@@ -210,7 +210,7 @@ def check(part: Part, changed: Changed, kind: str, name: str) -> None:
         refusal = None
     assert time.monotonic() - began < PATIENCE_S, name
     if "span" in kind and b'"traceEvents"' in changed.text[changed.start : changed.end]:
-        return  # one event may hold all others, as its member of that name
+        return  # an event may contain the others in its own member `traceEvents`
     if refusal:
         assert refusal.code, name
         assert refusal.detail, name

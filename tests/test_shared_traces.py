@@ -47,14 +47,14 @@ def golden(path: Path) -> dict[str, Any] | None:
 
 
 def exact_bounds(events: list[dict[str, Any]]) -> tuple[int, int]:
-    """Start and end in ns of all events with a time, by plain decimal arithmetic."""
+    """Return the start and end in ns of all events with a time, by plain decimal arithmetic."""
     timed = [event for event in events if event["ph"] not in TIMELESS_PHASES]
     ends = [Decimal(event["ts"]) + Decimal(event.get("dur", 0)) for event in timed]
     return int(min(Decimal(event["ts"]) for event in timed) * 1000), int(max(ends) * 1000)
 
 
 def slice_count(server: Server, trace_id: object) -> Any:
-    """Number of slices that the engine read from a trace, including those it dropped because they overlap."""
+    """Return the number of slices that the engine read, including those that it dropped because they overlap."""
     dropped = "SELECT ifnull(sum(value), 0) FROM stats WHERE name = 'slice_drop_overlapping_complete_event'"
     return sum(int(str(server.rows(trace_id, sql)[0][0])) for sql in ("SELECT count(*) FROM slice", dropped))
 

@@ -43,11 +43,11 @@ HOSTILE_SQL = (
 
 
 class Soak:
-    """Clients that send requests until they are stopped, and the results of these.
+    """Clients that send requests until they are stopped, and the results of their requests.
 
     Args:
         server: the server under test.
-        path: the trace that they upload.
+        path: the trace that the clients upload.
         trace: the id of a trace that is never deleted.
     """
 
@@ -174,7 +174,7 @@ def assert_sound(server: Server, clients: Soak) -> None:
     assert [trace["id"] for trace in server.api.get("/traces").json()["traces"]] == [clients.trace]
 
 
-def test_half_a_minute_of_mixed_load_breaks_nothing(start_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_twenty_seconds_of_mixed_load_break_nothing(start_server: Callable[..., Server], tmp_path: Path) -> None:
     server = start_server(engine_deaths=1000)
     assert_sound(server, soak(server, tmp_path, 20))
 

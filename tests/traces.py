@@ -1,15 +1,15 @@
 """Kineto-shaped GPU traces of any size, as a stream of bytes, with the results that a reader should get.
 
 A few steps are planned once as events in integer nanoseconds. Their text becomes a format with one slot for
-each number that moves from step to step (time, correlation, External id, flow id, step number). A trace of
-any length is then those formats filled again and again. `expected` counts the plan and never reads the text.
+each number that changes between steps (time, correlation, External id, flow id, step number). A trace of any
+length repeats these formats with new numbers. `expected` counts the plan and never reads the text.
 
 Each stream's kernels follow one another and CPU slices nest, so that Perfetto drops nothing. Unlike Kineto,
-which writes all CPU ops first, the events of one step stand together.
+which writes all CPU ops first, this module writes the events of each step together.
 
     python -m tests.traces OUT.json.gz --megabytes 500
 
-The example of the documents, which is committed, is made by `write_examples`:
+`write_examples` makes the example of the documents, which is committed:
 
     python -m tests.traces --examples docs/examples
 """
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 Compression = Literal["none", "gzip", "multi-member-gzip", "zstd"]
-MEMBER_BYTES = 1 << 16  # of JSON in one member of a multi-member gzip
+MEMBER_BYTES = 1 << 16  # bytes of JSON in one member of a multi-member gzip file
 
 
 class ExpectedStep(NamedTuple):
@@ -66,10 +66,10 @@ class ExpectedStep(NamedTuple):
 class Expected:
     """Expected results of reading the trace. Times are ns in the trace's own clock."""
 
-    counts: dict[str, int]  # keyed "ph|cat", cat empty when absent
+    counts: dict[str, int]  # by "ph|cat"; cat is empty if absent
     events: int
     start_ns: int  # first ts of all X and i events
-    end_ns: int  # last ts + dur of the same
+    end_ns: int  # last ts + dur of these events
     base_ns: int | None
     streams: list[str]  # "device/stream" of all kernels, copies and sets
     devices: list[int]
@@ -80,7 +80,7 @@ class Expected:
 
 
 def expected(shape: TraceShape) -> Expected:
-    """The answers for `shape`, from its plan."""
+    """Compute the expected results for `shape` from its plan."""
     plan = plan_of(shape)
     counts: Counter[str] = Counter(map(_key, [*plan.opening, *plan.closing]))
     for turn, step in enumerate(plan.variants):
@@ -115,7 +115,7 @@ def expected(shape: TraceShape) -> Expected:
 
 
 def trace_chunks(shape: TraceShape) -> Iterator[bytes]:
-    """The document of `shape`, in chunks of at most `SECTION` events."""
+    """Yield the document of `shape` in chunks of at most `SECTION` events."""
     plan, frame = plan_of(shape), FRAMES[shape.layout]
     before, after = envelope(shape)
     joint = frame.event_joint.encode()
@@ -138,9 +138,9 @@ def trace_chunks(shape: TraceShape) -> Iterator[bytes]:
 
 
 def write_trace(path: Path | str, shape: TraceShape, *, compress: Compression = "none") -> Path:
-    """Write the document of `shape` to `path` chunk by chunk, compressed as `compress` says, not by the path's suffix.
+    """Write the document of `shape` to `path` in chunks, compressed by `compress` whatever the path's suffix is.
 
-    A multi-member file changes members each 64 KiB, wherever that falls in an event.
+    A multi-member file begins a new member every 64 KiB of JSON, even inside an event.
     """
     path = Path(path)
     with path.open("wb", buffering=1 << 20) as file:
@@ -154,7 +154,7 @@ def write_trace(path: Path | str, shape: TraceShape, *, compress: Compression = 
 
 
 def sized(shape: TraceShape, size: int) -> TraceShape:
-    """`shape` with as many steps as make about `size` bytes of JSON, at least one."""
+    """Return `shape` with enough steps for about `size` bytes of JSON, at least one."""
     empty, round_trip = (sum(map(len, trace_chunks(replace(shape, steps=n)))) for n in (0, VARIANTS))
     return replace(shape, steps=max(1, round((size - empty) * VARIANTS / (round_trip - empty))))
 

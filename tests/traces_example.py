@@ -245,7 +245,7 @@ class Rank:
     rank: int
     events: list[Event] = field(default_factory=list)
     ids: Counter[str] = field(default_factory=Counter)
-    now: int = START_NS + 240_000  # of the running thread; the other thread is idle
+    now: int = START_NS + 240_000  # time of the running thread; the other thread is idle
     sequence: int = 4210
 
     def __post_init__(self) -> None:
@@ -254,7 +254,7 @@ class Rank:
         self.main, self.engine = self.pid, self.pid + 94
         self.thread = self.main
         self.ready = dict.fromkeys((COMPUTE, REDUCE), 0)  # when each stream has finished its work so far
-        self.annotations: list[Event] = []  # the open ones
+        self.annotations: list[Event] = []  # the open annotations
         self.covered: dict[
             tuple[int, int], tuple[int, int]
         ] = {}  # per annotation and stream: start and end of its work
@@ -262,7 +262,7 @@ class Rank:
         self.allocated, self.free = 6_912_000_000, 140_214_000_000_000
         self.gradients: list[Block] = []
         self.numbers: Counter[str] = Counter()
-        self.external = 0  # of the innermost open operator, 0 for none
+        self.external = 0  # External id of the innermost open operator, 0 for none
 
     def run(self) -> Simulation:
         """Train; yield the start of each collective on this rank, and receive its end."""
@@ -516,7 +516,7 @@ class Rank:
             self.covered[key] = (first, start + dur)
 
     def _hand_over(self, source: int, target: int) -> None:
-        """Make a stream wait for all work that was launched on another so far."""
+        """Make stream `target` wait for all work launched on stream `source` so far."""
         with self._slice("cuda_runtime", "cudaEventRecord", **self._correlated("cudaEventRecord")) as record:
             pass
         with self._slice("cuda_runtime", "cudaStreamWaitEvent", **self._correlated("cudaStreamWaitEvent")) as wait:
@@ -552,7 +552,7 @@ class Rank:
         self.now += 300
 
     def _twins(self) -> None:
-        """Add the GPU's copies of the annotations: each spans the work that was launched in it."""
+        """Add the GPU's copies of the annotations; each spans the work that was launched inside its annotation."""
         annotations = [event for event in self.events if event.get("cat") == "user_annotation"]
         names = {event["args"]["External id"]: event["name"] for event in annotations}
         for (number, stream), (start, end) in self.covered.items():
@@ -576,7 +576,7 @@ def configured(kernel: Kernel) -> dict[str, Any]:
 
 
 def simulated() -> list[Rank]:
-    """All ranks after their run: each collective ends once the last rank has joined and its bytes are sent."""
+    """Run all ranks: each collective ends once the last rank has joined and its bytes are sent."""
     ranks = [Rank(number) for number in range(RANKS)]
     runs = [rank.run() for rank in ranks]
     sizes = [layer.bucket for layer in reversed(model()) if layer.bucket]
@@ -588,7 +588,7 @@ def simulated() -> list[Rank]:
 
 
 def _shared(first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    """The length of the longest common beginning."""
+    """Return the length of the longest common prefix."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
@@ -601,7 +601,7 @@ def _next_start(run: Simulation, end: int) -> int | None:
 
 
 def example_text(rank: Rank) -> bytes:
-    """The document of a rank, as Kineto writes it."""
+    """Return the document of a rank as Kineto writes it."""
     frame = FRAMES[LAYOUT.layout]
     still = dict.fromkeys(SLOTS, 0)
     host = [event for event in rank.events if not _on_device(event)]

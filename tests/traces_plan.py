@@ -15,7 +15,7 @@ Document = Literal["object", "array"]
 Event = dict[str, Any]  # a planned event: ts and dur in ns, ids as slots
 
 BASE_NS = 1_735_689_600_000_000_000
-START_NS = 4_458_676_416_431_397  # of the first event, after BASE_NS: weeks of uptime, as in real traces
+START_NS = 4_458_676_416_431_397  # time of the first event after BASE_NS: weeks of uptime, as in real traces
 PID = 2910
 MAIN, AUTOGRAD = PID, 2931  # CPU threads
 DECIMALS: Mapping[Era, int] = {"us_int": 0, "us_float": 1, "us_decimal": 3, "relative": 3}
@@ -36,21 +36,21 @@ class TraceShape:
     """The shape of a generated trace. Equal shapes make equal bytes.
 
     Attributes:
-        steps: how many `ProfilerStep#N`, from `first_step` on.
+        steps: number of `ProfilerStep#N`, from `first_step` on.
         kernels: events of category `kernel` in a step, collectives among them.
         streams: CUDA streams in use on each device; the last one carries the collectives.
         devices: GPUs in use; sixteen are always declared.
-        rank: of this process; without it, or without `world_size`, there is no distributedInfo and no NCCL.
+        rank: rank of this process; without it, or without `world_size`, there is no distributedInfo and no NCCL.
         world_size: processes in the job.
         era: the text of `ts`: epoch integer µs, epoch µs with 1 decimal, epoch µs with 3, or 3 decimals after
             `baseTimeNanoseconds`.
         layout: Kineto's own text until 2025, its text since 2026, json.dump's, or json.dump's with an indent.
-        base_position: where `baseTimeNanoseconds` stands in a "relative" object; other eras have none.
+        base_position: position of `baseTimeNanoseconds` in a "relative" object; other eras have none.
         document: an object with an envelope, or the bare list of events.
         stacks: whether there are `python_function` events.
         stream_name: the name of a stream's thread. Kineto ends it with a space.
         first_step: number of the first step.
-        seed: of names, durations and gaps.
+        seed: seed of names, durations and gaps.
     """
 
     steps: int = 3
@@ -90,7 +90,7 @@ SLOTS = ("us", "step", "external", "correlation", "link", "index", "python", "se
 
 
 def slot(kind: str, offset: int) -> str:
-    """Return the placeholder of a number that moves with the step: `offset` past the step's base of its kind."""
+    """Return the placeholder of a number that changes with the step: the step's base of its kind plus `offset`."""
     return f"@@{kind}:{offset}@@"
 
 
@@ -128,7 +128,7 @@ class Step:
         self._twins(step)
         self.dur = step["dur"] = self.now
         self.now += PAUSE_NS
-        self.pitch = -(-self.now // 1000) * 1000  # whole µs, so that only a ts's whole part moves
+        self.pitch = -(-self.now // 1000) * 1000  # whole µs, so that only the whole part of a ts changes
 
     def _draw(self, low_us: int, high_us: int) -> int:
         return self.random.randrange(low_us * 1000, high_us * 1000) // self.unit * self.unit

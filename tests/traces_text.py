@@ -59,7 +59,7 @@ class Section:
         return "%d" + (fraction or "")
 
     def fill(self, bases: Mapping[str, int]) -> bytes:
-        """The text with each slot's offset counted from the base of its kind."""
+        """Return the text with each slot filled: its offset plus the base of its kind."""
         return self.format % tuple(map(operator.add, self.offsets, map(bases.__getitem__, self.kinds)))
 
 

@@ -280,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.wfile.write(answer.body)
         except ConnectionError:
-            self.close_connection = True  # a client may leave
+            self.close_connection = True  # the client may have disconnected
         if answer.declared is not None:
             self.close_connection = True
 

@@ -90,7 +90,7 @@ def test_merged_parts_of_a_file_are_the_file(work: Path) -> None:
     assert len(parts) == 3
     result = local("merge", *parts, "-o", "again.json")
     assert (result.exit_code, result.stdout) == (0, "again.json\n")
-    # An arrow between two parts is in neither.
+    # No part contains an arrow between two parts.
     assert events("again.json", without="sf") == events(STEPS, without="sf")
     assert set(events("again.json")) < set(events(STEPS))
 

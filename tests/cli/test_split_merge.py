@@ -254,7 +254,7 @@ def test_split_and_merge_work_with_a_real_server(start_server: Any, tmp_path: Pa
     with Client(real.url) as client:
         assert client.trace(merged)["name"] == "again.json"
         (job,) = map(json.loads, ask("split", whole, "--steps", "3", "--json"))
-        assert client.cancel(job["id"])["state"] == "done"  # which it was before
+        assert client.cancel(job["id"])["state"] == "done"  # the job had ended before
     file = tmp_path / "step.json"
     ask("download", whole, "--steps", "3", "-f", "json", "-o", str(file))
     assert json.loads(file.read_bytes())["tracedock"]["part"]["selection"] == {"steps": [3]}

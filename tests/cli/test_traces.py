@@ -230,7 +230,7 @@ def test_open_listener_prints_the_reason_why_the_listener_is_off(run: Run, fille
     assert "Port 9001 on 127.0.0.1 is in use" in " ".join(result.stderr.split())
 
 
-def test_rm_deletes_a_trace_once_that_is_named_twice(run: Run, filled_server: Server) -> None:
+def test_rm_deletes_a_trace_once_if_it_is_named_twice(run: Run, filled_server: Server) -> None:
     result = run("rm", "--yes", "latest", "9f3", "rank0.json")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == ["9f3000000000", "9f2c41d07a3b"]

@@ -1,1 +1,1 @@
-"""Tests of the documents: what they show is run, and what they list is what there is."""
+"""Tests of the documents: their commands are run, and their lists are compared with the code."""

@@ -1,7 +1,8 @@
 """Bring the documents up to date: `python -m tests.docs [--code] [PAGE…]`.
 
-Writes outputs and generated parts anew where they differ from what commands print and from the code; with `--code` only
-the generated parts, in a second. An output that is replaced loses its `…`: read the difference before a commit.
+Rewrites outputs that differ from what their commands print, and generated parts that differ from the code. With
+`--code`, rewrites the generated parts only, which takes a second. A rewritten output loses its `…`: read the diff
+before a commit.
 """
 
 import sys
@@ -13,7 +14,7 @@ from tests.docs.shell import Shell, shell
 
 
 def renewed(page: str, terminal: Shell) -> str:
-    """The page with the outputs that its commands have now, where they do not agree."""
+    """Return the page with each outdated output replaced by what its command prints now."""
     pieces, at = [], 0
     for block in blocks(page):
         text = _answered(block, terminal)

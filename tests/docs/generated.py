@@ -13,7 +13,7 @@ _PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DO
 
 
 def regenerated(page: str) -> str:
-    """A page with its generated parts as the code has them now."""
+    """Return a page with its generated parts rewritten from the code."""
     return _PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}\n{match[4]}", page)
 
 

@@ -22,7 +22,7 @@ class Block:
         language: the word after the opening fence.
         text: the lines between the fences.
         start: offset of `text` in the page.
-        output: text of a `text` block that follows, at most a line `prints:` between, else None.
+        output: text of the `text` block that follows, with at most a line `prints:` between them, else None.
     """
 
     language: str

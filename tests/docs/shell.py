@@ -1,4 +1,4 @@
-"""A shell in a folder of its own, with the examples, the command `tracedock` and a server: what a reader has."""
+"""A reader's shell: a separate folder with the examples, the command `tracedock`, and a server."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from tests.server import Server
 COLUMNS = 120
 SHOWN_URL, SHOWN_LISTENER = "http://127.0.0.1:8700", "127.0.0.1:9001"
 _REMEMBERING = "[ -f .vars ] && . ./.vars\n{}\nstatus=$?; export -p > .vars; exit $status"
-"""A command as bash runs it, so that the variables that it exports are there for the next one."""
+"""A bash script that runs a command and saves its exported variables for the next command."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -28,7 +28,7 @@ class Shell:
     """Runs commands as a reader does, with standard output on a terminal of 120 columns.
 
     Args:
-        folder: an empty one to work in.
+        folder: an empty folder to work in.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +57,7 @@ class Shell:
         }
 
     def clear(self) -> None:
-        """Remove all traces, groups, watching imports and further files, so that a page begins like the first."""
+        """Remove all traces, groups, watching imports and new files, so that each page starts from the same state."""
         for kind in ("groups", "traces", "imports"):
             for entry in self.server.api.get(f"/{kind}").json()[kind]:
                 self.server.api.delete(f"/{kind}/{entry['id']}")
@@ -65,7 +65,7 @@ class Shell:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def run(self, command: str) -> tuple[int, str]:
-        """The exit status of a command, and its standard output; with the error where it fails."""
+        """Run a command; return its exit status and its standard output, followed by the error if it fails."""
         command = self._real(command)
         ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
@@ -78,14 +78,14 @@ class Shell:
             _, complaint = process.communicate()
         os.close(ours)
         if process.returncode:
-            output += complaint[max(0, complaint.find(b"error: ")) :]  # progress is before it
+            output += complaint[max(0, complaint.find(b"error: ")) :]  # leave out the progress before the error
         text = re.sub(r"\r*\n", "\n", _ESCAPES.sub("", output.decode()))
         for shown, real in self._shown.items():
             text = text.replace(real, shown)
         return process.returncode, text.strip("\n")
 
     def python(self, program: str) -> tuple[int, str]:
-        """The same of a Python program."""
+        """Run a Python program, and return the same as `run`."""
         self.folder.joinpath("program.py").write_text(self._real(program))
         return self.run(f"{sys.executable} program.py")
 

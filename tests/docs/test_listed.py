@@ -1,4 +1,4 @@
-"""What the documents list is what there is: settings, routes, commands, analyses, codes of errors, paths, links."""
+"""The documents list exactly the settings, routes, commands, analyses and error codes of the code, and links work."""
 
 import re
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ _ROUTE = re.compile(r"`(GET|PUT|POST|PATCH|DELETE|HEAD|OPTIONS) (/[^`?]*)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_generated_parts_of_a_page_are_what_the_code_has(page: Path) -> None:
+def test_generated_parts_of_a_page_agree_with_the_code(page: Path) -> None:
     assert page.read_text() == regenerated(page.read_text()), f"python -m tests.docs {page.relative_to(ROOT)}"
 
 
-def test_each_generated_part_is_in_one_page() -> None:
+def test_each_generated_part_is_on_one_page() -> None:
     names = [
         name for page in PAGES for name in re.findall(r"^<!-- from code: (\w+) -->$", page.read_text(), re.MULTILINE)
     ]
@@ -35,7 +35,7 @@ def test_each_generated_part_is_in_one_page() -> None:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_analyses_page_has_the_definition_of_each_question(name: str) -> None:
+def test_analyses_page_has_the_definition_of_each_analysis(name: str) -> None:
     page = (DOCS / "analyses.md").read_text()
     assert f"### {name}\n\n{QUESTIONS[name].definition}\n" in page
 
@@ -71,7 +71,7 @@ def test_command_line_page_has_the_exit_codes_of_the_help() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_links_of_a_page_have_targets(page: Path) -> None:
     for link in re.findall(r"\]\(([^)]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
         if link.startswith(("http://", "https://")):
             continue
@@ -101,7 +101,7 @@ def test_paths_and_modules_that_a_page_names_exist(page: Path) -> None:
     assert missing == []
 
 
-def test_architecture_names_every_room() -> None:
+def test_architecture_names_every_package_of_the_service() -> None:
     text = (DOCS / "ARCHITECTURE.md").read_text()
     rooms = [path.parent for path in (ROOT / "service").glob("*/__init__.py")]
     assert [room.name for room in rooms if f"`service/{room.name}/`" not in text] == []
@@ -127,7 +127,7 @@ def _is_module(name: str) -> bool:
 
 
 def _commands() -> Iterator[tuple[str, list[str]]]:
-    """Each command, by its words, with its options, except `--help`."""
+    """Yield the words of each command and its options except `--help`."""
     root = get_command(app)
     for name, command in root.commands.items():  # type: ignore[attr-defined] # Typer's own group has them
         children = getattr(command, "commands", {})

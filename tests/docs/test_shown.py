@@ -43,7 +43,7 @@ def test_commands_of_a_page_print_what_it_shows(terminal: Shell, page: Path) -> 
 
 
 @pytest.mark.timeout(300)
-def test_every_analysis_but_that_of_hardware_counters_answers_on_the_examples(terminal: Shell) -> None:
+def test_every_analysis_except_hardware_counters_answers_on_the_examples(terminal: Shell) -> None:
     terminal.clear()
     first, second = (terminal.server.upload(file)["id"] for file in sorted(EXAMPLES.iterdir()))
 
@@ -55,7 +55,7 @@ def test_every_analysis_but_that_of_hardware_counters_answers_on_the_examples(te
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_blocks_of_a_page_are_of_a_language_that_is_tested(page: Path) -> None:
+def test_code_blocks_of_a_page_have_a_tested_language(page: Path) -> None:
     assert {block.language for block in blocks(page.read_text())} <= LANGUAGES
 
 

@@ -33,20 +33,20 @@ def large_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def connected(server: Server) -> socket.socket:
-    """A connection to the server."""
+    """Open a TCP connection to the server."""
     address = urlsplit(server.url)
     return socket.create_connection((address.hostname, address.port), timeout=PATIENCE_S)
 
 
 def sent_raw(server: Server, request: bytes) -> bytes:
-    """All that the server answers to those bytes."""
+    """Send bytes, and return everything that the server answers until it closes the connection."""
     with connected(server) as connection:
         connection.sendall(request)
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
 def until(server: Server, condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
-    """Send cheap requests until the condition holds."""
+    """Poll the server's health until the condition holds, at most `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline

@@ -39,7 +39,7 @@ READS = [
 ]
 WRITES = [
     ("PUT", "/api/v1/traces/some.json"),
-    ("PUT", f"/api/v1/traces/{NO_TRACE}/query"),  # a file may be called so
+    ("PUT", f"/api/v1/traces/{NO_TRACE}/query"),  # a file may have this name
     ("DELETE", f"/api/v1/traces/{NO_TRACE}"),
     ("POST", "/api/v1/traces/merge"),
     ("POST", "/api/v1/uploads"),
@@ -53,7 +53,7 @@ WRITES = [
 
 
 class Guarded:
-    """A server that asks for a token, and two who have one."""
+    """A server that requires a token, and a token of each scope."""
 
     def __init__(self, data: Path) -> None:
         with closing(Tokens(data / "tokens.sqlite")) as tokens:
@@ -147,7 +147,7 @@ def test_token_in_the_query_is_ignored(guarded: Guarded) -> None:
         assert guarded.ask("GET", "/api/v1/traces", params={name: guarded.writer}).status_code == 401
 
 
-def test_tokens_come_and_go_while_the_server_runs(start_server: Callable[..., Server]) -> None:
+def test_tokens_are_added_and_revoked_while_the_server_runs(start_server: Callable[..., Server]) -> None:
     server = start_server()
 
     def command(*arguments: str) -> str:
@@ -257,7 +257,7 @@ def test_every_response_has_security_headers(guarded: Guarded, path: str) -> Non
         assert ("unsafe-inline" in policy) is (path == "/docs")
 
 
-def test_pages_have_no_script_but_files(guarded: Guarded) -> None:
+def test_pages_have_no_inline_scripts_or_styles(guarded: Guarded) -> None:
     for path in ("/", "/login", f"/traces/{NO_TRACE}"):
         answer = guarded.ask("GET", path, guarded.reader)
         assert "script-src 'self';" in answer.headers["content-security-policy"]

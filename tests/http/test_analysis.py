@@ -27,7 +27,7 @@ def ranks(server: Server, tmp_path_factory: pytest.TempPathFactory) -> list[str]
 
 @pytest.fixture(scope="module")
 def on_host(server: Server, step_trace: Path) -> str:
-    """A trace in which nothing runs on a GPU."""
+    """A trace without GPU work."""
     return str(server.upload(step_trace)["id"])
 
 
@@ -96,7 +96,7 @@ def test_analysis_of_several_ranks_lists_the_skipped_ranks(server: Server, ranks
     assert "GPU" in skipped["reason"]
 
 
-def test_the_ranks_of_a_merged_trace_are_told_apart(server: Server, ranks: list[str]) -> None:
+def test_ranks_of_a_merged_trace_are_distinguished(server: Server, ranks: list[str]) -> None:
     job = server.api.post("/traces/merge", params={"wait": 60}, json={"traces": ranks, "align": "none"}).json()
     [merged] = job["result"]["traces"]
     apart = ask(server, ranks[0], "temporal_breakdown", traces=ranks[1]).json()["tables"]

@@ -63,7 +63,7 @@ class Subject:
         return rows
 
     def analysis(self, name: str, trace: str | None = None, **params: Any) -> dict[str, Any] | None:
-        """The tables of an answer by name, or None where there is none."""
+        """Return the tables of an analysis by name, or None if the request is refused."""
         answer = self.server.api.get(f"/traces/{trace or self.id}/analysis/{name}", params=params, timeout=120)
         if answer.status_code == 422:
             return None
@@ -75,7 +75,7 @@ class Subject:
         }
 
     def kernels(self, **params: Any) -> Table:
-        """How many kernels, copies and memsets of each name there are, and how long they take."""
+        """Return the count and total ns of the kernels, copies and memsets of each name."""
         result = self.analysis("kernel_breakdown", top=1_000_000, **params)
         rows = result["kernels"] if result else []
         return _totals((row["name"], row["count"], row["sum_ns"]) for row in rows)
@@ -94,7 +94,7 @@ def _added(tables: list[Table]) -> Table:
 
 
 def _rounded(value: Any) -> Any:
-    """Tables with their numbers with decimals, which are sums in any order, to ten digits; integers stay exact."""
+    """Round floats to ten digits, because their order of summation varies; integers stay exact."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -116,7 +116,7 @@ def subject(request: pytest.FixtureRequest, server: Server, tmp_path_factory: py
     return Subject(server, path)
 
 
-def test_sql_the_analysis_and_plain_python_tell_the_same_of_each_step(subject: Subject) -> None:
+def test_sql_analysis_and_plain_python_agree_on_the_kernels_of_each_step(subject: Subject) -> None:
     links = subject.document.attributed
     work = [(links.step(item), item) for item in links.work]
     by_step: dict[int | None, Table] = defaultdict(dict)
@@ -129,7 +129,7 @@ def test_sql_the_analysis_and_plain_python_tell_the_same_of_each_step(subject: S
             assert subject.kernels(steps=step) == oracle
 
 
-def test_the_steps_and_what_is_outside_add_up_to_the_whole(subject: Subject) -> None:
+def test_kernels_inside_and_outside_of_steps_add_up_to_all_kernels(subject: Subject) -> None:
     parts = [subject.kernels(steps=step) for step in subject.steps]
     if subject.steps:
         parts.append(subject.kernels(selection=json.dumps({"exclude": {"steps": subject.steps}})))
@@ -138,7 +138,7 @@ def test_the_steps_and_what_is_outside_add_up_to_the_whole(subject: Subject) -> 
     assert _added(parts) == subject.kernels()
 
 
-def test_rules_add_up_to_all_work_and_are_those_of_sql(subject: Subject) -> None:
+def test_attribution_rules_cover_all_work_and_equal_those_of_sql(subject: Subject) -> None:
     links = subject.document.attributed
     oracle = _totals((links.rule(item), 1, item.lasts) for item in links.work)
     rows = subject.sql(
@@ -175,7 +175,7 @@ def test_operators_of_each_step_are_those_that_begin_in_it(subject: Subject) -> 
     assert _totals(((step, name), count, time) for step, name, count, time in subject.sql(OPS_BY_STEP)) == oracle
 
 
-def test_the_pieces_of_a_split_by_step_answer_as_the_whole_does_of_these_steps(subject: Subject) -> None:
+def test_analyses_of_a_split_step_equal_those_of_the_step_in_its_trace(subject: Subject) -> None:
     if not subject.steps:
         pytest.skip("there are no steps in this trace")
     children = created_traces(subject.server, split(subject.server, subject.id, by="step"))

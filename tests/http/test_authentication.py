@@ -32,18 +32,18 @@ def with_cookie(session: str, method: str = "GET", **headers: str) -> HTTPConnec
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "node7"])
-def test_a_server_that_others_can_reach_needs_a_token_from_the_start(tokens: Tokens, host: str) -> None:
+def test_server_beyond_loopback_needs_a_token_to_start(tokens: Tokens, host: str) -> None:
     with pytest.raises(TokenRequired, match=r"tracedock token add.*TRACEDOCK_TOKEN"):
         Authenticator(Settings(host=host), tokens)
     secret = tokens.add("ci", Scope.READ)
     access = Authenticator(Settings(host=host), tokens)
     assert access.visitor(connection(authorization=f"Bearer {secret}")) == Visitor("ci", Scope.READ)
-    tokens.remove("ci")  # which does not open the door
+    tokens.remove("ci")  # the server still requires a token
     with pytest.raises(Unauthorized):
         access.visitor(connection())
 
 
-def test_a_server_of_this_machine_alone_is_open_until_there_is_a_token(tokens: Tokens) -> None:
+def test_loopback_server_is_open_until_a_token_exists(tokens: Tokens) -> None:
     access = Authenticator(Settings(), tokens)
     assert access.visitor(connection("DELETE")) == LOCAL
     tokens.add("ci", Scope.READ)
@@ -71,7 +71,7 @@ def test_a_session_lasts_as_long_as_its_token(tokens: Tokens) -> None:
     session, visitor = access.log_in(tokens.add("ci", Scope.READ))
     assert access.visitor(with_cookie(session)) == visitor == Visitor("ci", Scope.READ, by_cookie=True)
     tokens.remove("ci")
-    tokens.add("ci", Scope.WRITE)  # is another
+    tokens.add("ci", Scope.WRITE)  # another token of the same name
     with pytest.raises(Unauthorized):
         access.visitor(with_cookie(session))
 
@@ -92,7 +92,7 @@ def test_session_ends_by_logout_and_by_expiry(tokens: Tokens) -> None:
         access.visitor(with_cookie(expired_session))
 
 
-def test_a_session_is_no_token_and_a_token_no_session(tokens: Tokens) -> None:
+def test_session_and_token_are_not_interchangeable(tokens: Tokens) -> None:
     access = Authenticator(Settings(), tokens)
     secret = tokens.add("ci", Scope.WRITE)
     session, _ = access.log_in(secret)
@@ -107,7 +107,7 @@ def test_a_session_is_no_token_and_a_token_no_session(tokens: Tokens) -> None:
     ("headers", "own"),
     [({"origin": "http://localhost:8700"}, True), ({}, False), ({"origin": "http://localhost:3000"}, False)],
 )
-def test_a_cookie_changes_things_only_for_pages_of_this_server(
+def test_cookie_authorizes_unsafe_requests_of_own_pages_only(
     tokens: Tokens, headers: dict[str, str], own: bool
 ) -> None:
     access = Authenticator(Settings(), tokens)

@@ -47,7 +47,7 @@ def open_connections(server: Server) -> int:
     )
 
 
-def test_two_hundred_heads_that_never_end_leave_the_server_answering(strict: Server) -> None:
+def test_server_answers_despite_two_hundred_incomplete_heads(strict: Server) -> None:
     with ExitStack() as held:
         for _ in range(200):
             held.enter_context(connected(strict)).sendall(HEAD)
@@ -78,7 +78,7 @@ def test_head_sent_byte_by_byte_times_out(strict: Server) -> None:
     assert problem_of(answer) == (408, "too_slow")
 
 
-def test_a_second_head_on_a_connection_has_the_bound_too(strict: Server) -> None:
+def test_second_head_on_a_connection_times_out_too(strict: Server) -> None:
     with connected(strict) as connection:
         connection.sendall(HEAD + b"\r\n" + HEAD)
         answers = answer_on(connection)
@@ -98,7 +98,7 @@ def test_stalled_body_times_out_and_leaves_no_files(strict: Server, fields: byte
 
 
 def trickled(server: Server, text: bytes, count: int, every_s: float) -> bytes:
-    """The answer to a PUT whose body comes in small pieces, for as long as the server takes them."""
+    """PUT a body in small pieces until the server answers, and return the response."""
     with connected(server) as connection:
         connection.sendall(PUT + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(text))
         connection.settimeout(every_s)
@@ -116,13 +116,13 @@ def test_trickling_body_times_out(strict: Server) -> None:
     assert problem_of(trickled(strict, b" " * 1000, 1, 0.1)) == (408, "too_slow")
 
 
-def test_a_body_that_is_slow_but_fast_enough_becomes_a_trace(strict: Server, step_trace: Path) -> None:
+def test_body_above_the_minimum_rate_becomes_a_trace(strict: Server, step_trace: Path) -> None:
     text = b'{"traceEvents":[]}' + b" " * 30_000
     assert trickled(strict, text, 1000, 0.1).startswith(b"HTTP/1.1 201 ")
 
 
 def send_slowly(connection: socket.socket) -> None:
-    """Send a byte now and then."""
+    """Send a byte every 50 ms for `PATIENCE_S` seconds."""
     pace = threading.Event()
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -130,7 +130,7 @@ def send_slowly(connection: socket.socket) -> None:
         pace.wait(0.05)
 
 
-def test_a_body_of_which_the_answer_came_first_holds_no_connection(strict: Server) -> None:
+def test_slow_body_after_its_response_holds_no_connection(strict: Server) -> None:
     with connected(strict) as connection:
         connection.sendall(b"POST /api/v1/nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 404 ")
@@ -140,7 +140,7 @@ def test_a_body_of_which_the_answer_came_first_holds_no_connection(strict: Serve
 
 @pytest.fixture(scope="module")
 def bulky(strict: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The id of a trace whose original is more than all buffers on its way hold."""
+    """The id of a trace whose original exceeds all buffers between the server and a client."""
     path = tmp_path_factory.mktemp("bulky") / "bulky.json"
     path.write_bytes(b'{"traceEvents":[]}' + b" " * (32 << 20))
     return str(strict.upload(path)["id"])
@@ -167,7 +167,7 @@ def test_unread_download_is_aborted(strict: Server, bulky: str) -> None:
     assert size < 32 << 20
 
 
-def test_a_download_that_is_read_slowly_is_whole(strict: Server, bulky: str) -> None:
+def test_slowly_read_download_is_complete(strict: Server, bulky: str) -> None:
     with download(strict, bulky) as connection:
         pace, ended, size = threading.Event(), time.monotonic() + 3, 0
         while piece := connection.recv(1 << 16):
@@ -177,7 +177,7 @@ def test_a_download_that_is_read_slowly_is_whole(strict: Server, bulky: str) -> 
     assert size > 32 << 20
 
 
-def test_beyond_the_limit_a_connection_with_a_request_stays(strict: Server, bulky: str) -> None:
+def test_connection_beyond_the_limit_is_refused_and_busy_ones_stay(strict: Server, bulky: str) -> None:
     with ExitStack() as held:
         reading = [held.enter_context(download(strict, bulky)) for _ in range(LIMIT + 5)]
         assert reading[0].recv(12) == b"HTTP/1.1 200"
@@ -189,7 +189,7 @@ def test_beyond_the_limit_a_connection_with_a_request_stays(strict: Server, bulk
     assert strict.api.get(f"{strict.url}/healthz").status_code == 200
 
 
-def test_a_flood_of_connections_does_not_keep_others_out(strict: Server) -> None:
+def test_flood_of_connections_blocks_no_other_client(strict: Server) -> None:
     def flood(_: int) -> None:
         for _ in range(100):
             with connected(strict) as connection:
@@ -207,7 +207,7 @@ def test_a_flood_of_connections_does_not_keep_others_out(strict: Server) -> None
 
 
 class Client:
-    """A connection of some address."""
+    """A stand-in for a connection from an address."""
 
     def __init__(self, address: str | None) -> None:
         self.client = (address and (address, 1)) or None
@@ -235,7 +235,9 @@ def bounded(limit: int = 10, limit_per_client: int = 2) -> Connections:
         ([None] * 4, [True] * 4),
     ],
 )
-def test_each_client_has_a_bound_but_this_machine(addresses: list[str | None], entered: list[bool]) -> None:
+def test_connections_of_each_client_are_bounded_except_loopback(
+    addresses: list[str | None], entered: list[bool]
+) -> None:
     async def enter() -> list[bool]:
         connections = bounded()
         return [connections.enter(Client(address)) for address in addresses]
@@ -243,7 +245,7 @@ def test_each_client_has_a_bound_but_this_machine(addresses: list[str | None], e
     assert asyncio.run(enter()) == entered
 
 
-def test_a_client_that_left_makes_room_for_itself() -> None:
+def test_closed_connection_no_longer_counts() -> None:
     async def run() -> None:
         connections, first = bounded(limit=1, limit_per_client=1), Client("10.0.0.1")
         assert connections.enter(first)

@@ -20,13 +20,13 @@ def code_of(answer: httpx.Response) -> tuple[int, str]:
 
 
 def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
-    """Each method and path of the OpenAPI document, and what the document tells of it."""
+    """Return the method, path and description of each operation in the OpenAPI document."""
     paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
     return [(method.upper(), path, operation) for path, item in paths.items() for method, operation in item.items()]
 
 
 def filled(path: str, **values: str) -> str:
-    """A path with its values, those that are not given made up."""
+    """Fill the parameters of a path; a missing value becomes `none`, or `0` for a job."""
     for name in ("trace_id", "group_id", "job_id", "upload_id", "import_id", "name", "filename"):
         path = path.replace(f"{{{name}}}", values.get(name, "0" if name == "job_id" else "none"))
     assert "{" not in path
@@ -52,7 +52,7 @@ def filled(path: str, **values: str) -> str:
         ("/traces?stat=ready", "stat", "state"),
     ],
 )
-def test_an_unknown_parameter_is_refused_with_the_nearest(
+def test_unknown_parameter_is_refused_with_the_nearest_known_one(
     path: str, parameter: str, nearest: str | None, server: Server, trace: str
 ) -> None:
     answer = server.api.get(path.format(trace), follow_redirects=False)
@@ -62,7 +62,7 @@ def test_an_unknown_parameter_is_refused_with_the_nearest(
     assert nearest is None or nearest in problem["known"]
 
 
-def test_every_call_refuses_a_parameter_that_it_does_not_declare(server: Server) -> None:
+def test_every_operation_refuses_undeclared_parameters(server: Server) -> None:
     calls = operations(server)
     assert len(calls) > 60
     for method, path, operation in calls:
@@ -79,7 +79,7 @@ def test_every_call_refuses_a_parameter_that_it_does_not_declare(server: Server)
         assert "422" in operation["responses"] or not path.startswith("/api/"), (method, path)
 
 
-def test_a_client_that_sends_a_large_file_reads_the_refusal(server: Server) -> None:
+def test_client_that_sends_a_large_file_receives_the_refusal(server: Server) -> None:
     traces = server.api.get("/traces").json()["traces"]
     body = (bytes(1 << 20) for _ in range(64))
     assert code_of(server.api.put("/traces/x.json", params={"gruop": "x"}, content=body)) == (422, "unknown_parameter")
@@ -92,11 +92,11 @@ def test_pages_refuse_unknown_parameters_too(path: str, server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["/?name=x", "/traces/x?args=none", "/login?next=/&failed=1", "/static/trace.js?v=7"])
-def test_pages_take_the_parameters_that_their_scripts_read(path: str, server: Server) -> None:
+def test_pages_accept_the_parameters_that_their_scripts_read(path: str, server: Server) -> None:
     assert server.api.get(f"{server.url}{path}").status_code == 200
 
 
-def test_a_group_takes_the_parameters_of_the_analysis_that_is_named(server: Server) -> None:
+def test_group_analysis_accepts_the_parameters_of_that_analysis(server: Server) -> None:
     path = "/groups/none/analysis/kernel_breakdown"
     assert code_of(server.api.get(path, params={"limit_": 1})) == (422, "unknown_parameter")
     names = server.api.get(path, params={MADE_UP: 1}).json()["known"]
@@ -106,20 +106,22 @@ def test_a_group_takes_the_parameters_of_the_analysis_that_is_named(server: Serv
 
 
 @pytest.mark.parametrize("query", ["format=json&format=parquet", "start_ns=1&start_ns=2", "redact=true&redact=false"])
-def test_several_values_of_a_parameter_that_takes_one_are_refused(query: str, server: Server, trace: str) -> None:
+def test_repeated_single_valued_parameter_is_refused(query: str, server: Server, trace: str) -> None:
     answer = server.api.get(f"/traces/{trace}/download?{query}")
     assert code_of(answer) == (422, "repeated_parameter")
     assert answer.json()["parameter"] == query.partition("=")[0]
 
 
-def test_lists_take_several_values(server: Server, trace: str) -> None:
+def test_list_parameter_accepts_several_values(server: Server, trace: str) -> None:
     assert server.api.get(f"/traces/{trace}/analysis?categories=cpu_op&categories=cpu_op").status_code == 200
 
 
 # -- methods ---------------------------------------------------------------------------------------------------------
 
 
-def test_head_tells_what_get_would_tell_of_every_resource(server: Server, trace: str, step_trace: Path) -> None:
+def test_head_has_the_status_and_headers_of_get_for_every_resource(
+    server: Server, trace: str, step_trace: Path
+) -> None:
     values = {"trace_id": trace, "job_id": server.api.get("/jobs").json()["jobs"][0]["id"]}
     for method, path, _ in operations(server):
         if method != "GET" or path.endswith(("/events", "/metrics", "/readyz")) or "/analysis/" in path:
@@ -128,7 +130,7 @@ def test_head_tells_what_get_would_tell_of_every_resource(server: Server, trace:
         with server.api.stream("GET", where) as answer:
             expected = answer.status_code, {name: answer.headers.get(name) for name in ("content-type", "etag")}
         head = server.api.head(where, headers={"Tus-Resumable": "1.0.0"})
-        if "/uploads/" in path:  # an upload's HEAD is the protocol's own, and has no type
+        if "/uploads/" in path:  # tus defines HEAD of an upload, which has no content type
             assert head.status_code == answer.status_code
             continue
         assert (head.status_code, {name: head.headers.get(name) for name in expected[1]}) == expected, path
@@ -137,13 +139,13 @@ def test_head_tells_what_get_would_tell_of_every_resource(server: Server, trace:
         assert head.content == b""
 
 
-def test_head_of_an_answer_of_a_known_size_tells_the_size(server: Server, trace: str) -> None:
+def test_head_has_the_content_length_of_get(server: Server, trace: str) -> None:
     for path in (f"/traces/{trace}", "/traces", "/access", f"/traces/{trace}/envelope"):
         head, answer = server.api.head(path), server.api.get(path)
         assert (head.status_code, head.headers["content-length"]) == (200, str(len(answer.content)))
 
 
-def test_head_ends_where_get_would_stream(server: Server, trace: str) -> None:
+def test_head_of_a_streamed_resource_has_no_body(server: Server, trace: str) -> None:
     head = server.api.head(f"/traces/{trace}/analysis/operators")
     assert (head.status_code, head.headers["content-type"], head.content) == (200, "application/json", b"")
     job = server.api.get("/jobs").json()["jobs"][0]["id"]
@@ -173,11 +175,13 @@ def test_head_ends_where_get_would_stream(server: Server, trace: str) -> None:
         ("PUT", "/login", "GET, HEAD, OPTIONS, POST"),
     ],
 )
-def test_a_refused_method_is_told_all_methods_of_the_path(method: str, path: str, allow: str, server: Server) -> None:
+def test_refused_method_is_answered_with_all_allowed_methods(
+    method: str, path: str, allow: str, server: Server
+) -> None:
     answer = server.api.request(method, f"{server.url}{path}", headers={"Tus-Resumable": "1.0.0"})
     assert (answer.status_code, answer.headers["allow"]) == (405, allow)
     options = server.api.options(f"{server.url}{path}")
-    if path != "/api/v1/uploads":  # where OPTIONS is the protocol's own
+    if path != "/api/v1/uploads":  # tus defines OPTIONS of this path
         assert (options.status_code, options.headers["allow"], options.content) == (204, allow, b"")
 
 
@@ -186,7 +190,7 @@ def test_options_of_an_unknown_path_is_not_found(server: Server) -> None:
     assert server.api.head("/nothing").status_code == 404
 
 
-def test_requests_by_head_are_counted_by_their_route(server: Server, trace: str) -> None:
+def test_head_requests_are_counted_by_their_route(server: Server, trace: str) -> None:
     server.api.head(f"/traces/{trace}")
     counted = server.api.get(f"{server.url}/metrics").text
     assert 'tracedock_http_requests_total{method="HEAD",route="/api/v1/traces/{trace_id}",status="200"}' in counted
@@ -195,7 +199,7 @@ def test_requests_by_head_are_counted_by_their_route(server: Server, trace: str)
 # -- bodies ----------------------------------------------------------------------------------------------------------
 
 
-def test_json_needs_no_content_type(server: Server, trace: str) -> None:
+def test_json_body_needs_no_content_type(server: Server, trace: str) -> None:
     question = json.dumps({"sql": "SELECT 7"}).encode()
     answer = server.api.post(f"/traces/{trace}/query", content=question)
     assert "content-type" not in answer.request.headers
@@ -203,7 +207,7 @@ def test_json_needs_no_content_type(server: Server, trace: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "application/sql", "nonsense"])
-def test_a_body_of_another_type_is_refused_by_its_type(kind: str, server: Server, trace: str) -> None:
+def test_body_of_another_content_type_is_refused(kind: str, server: Server, trace: str) -> None:
     headers = {"Content-Type": kind}
     answer = server.api.post(f"/traces/{trace}/query", content=b'{"sql": "SELECT 7"}', headers=headers)
     assert code_of(answer) == (415, "body_not_json")
@@ -212,7 +216,7 @@ def test_a_body_of_another_type_is_refused_by_its_type(kind: str, server: Server
     assert code_of(server.api.patch(f"/traces/{trace}", content=b"{}", headers=headers)) == (415, "body_not_json")
 
 
-def test_every_body_refuses_a_field_that_it_does_not_have(server: Server) -> None:
+def test_every_request_body_refuses_unknown_fields(server: Server) -> None:
     schemas = server.api.get(f"{server.url}/openapi.json").json()["components"]["schemas"]
     bodies = 0
     for method, path, operation in operations(server):
@@ -232,7 +236,7 @@ def test_every_body_refuses_a_field_that_it_does_not_have(server: Server) -> Non
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that pages of another origin may use, with a token."""
+    """A server with a token and two allowed origins."""
     server = Server(
         tmp_path_factory.mktemp("shared") / "data", allowed_origins=f"{ORIGIN}, http://localhost:3000",
         token="a-token-of-the-tests",
@@ -248,7 +252,7 @@ def preflight(server: Server, origin: str, method: str = "PUT") -> httpx.Respons
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
-def test_a_page_of_an_allowed_origin_may_ask_without_a_token_whether_it_may(method: str, shared: Server) -> None:
+def test_preflight_of_an_allowed_origin_needs_no_token(method: str, shared: Server) -> None:
     answer = preflight(shared, ORIGIN, method)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == ORIGIN
@@ -259,7 +263,7 @@ def test_a_page_of_an_allowed_origin_may_ask_without_a_token_whether_it_may(meth
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://traces.example", f"{ORIGIN}.evil.example"])
-def test_a_page_of_another_origin_is_told_nothing(origin: str, shared: Server) -> None:
+def test_other_origins_receive_no_cors_headers_and_change_nothing(origin: str, shared: Server) -> None:
     token = {"Origin": origin, "Authorization": "Bearer a-token-of-the-tests"}
     for answer in (preflight(shared, origin), shared.api.get("/traces", headers=token)):
         assert not [name for name in answer.headers if name.startswith("access-control")]
@@ -268,7 +272,7 @@ def test_a_page_of_another_origin_is_told_nothing(origin: str, shared: Server) -
     assert code_of(changed) == (403, "wrong_origin")
 
 
-def test_a_page_of_an_allowed_origin_reads_answers_and_problems(shared: Server) -> None:
+def test_page_of_an_allowed_origin_can_read_responses_and_problems(shared: Server) -> None:
     token = {"Origin": ORIGIN, "Authorization": "Bearer a-token-of-the-tests"}
     created = shared.api.post("/groups", json={"name": "by a page"}, headers=token)
     assert created.status_code == 201
@@ -281,6 +285,6 @@ def test_a_page_of_an_allowed_origin_reads_answers_and_problems(shared: Server) 
         assert "access-control-allow-credentials" not in answer.headers
 
 
-def test_without_allowed_origins_no_answer_speaks_of_any(server: Server) -> None:
+def test_server_without_allowed_origins_sends_no_cors_headers(server: Server) -> None:
     for answer in (server.api.get("/traces", headers={"Origin": ORIGIN}), preflight(server, ORIGIN)):
         assert not [name for name in answer.headers if name.startswith("access-control")]

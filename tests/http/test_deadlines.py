@@ -50,7 +50,7 @@ def test_a_download_that_does_not_begin_ends_at_its_deadline(hasty: tuple[Server
     until(server, lambda: not server.children("service.jobs.children export"))
 
 
-def test_a_cut_fails_at_its_deadline_and_leaves_nothing(hasty: tuple[Server, str]) -> None:
+def test_split_fails_at_its_deadline_and_leaves_nothing(hasty: tuple[Server, str]) -> None:
     server, trace = hasty
     job = server.api.post(f"/traces/{trace}/split", json={"by": "step"})
     assert_too_long(job, "split")
@@ -67,7 +67,7 @@ def send_dry_run(client: socket.socket, trace: str) -> None:
     )
 
 
-def test_dry_runs_take_turns_and_end_when_their_clients_leave(
+def test_dry_runs_are_limited_and_end_when_their_clients_disconnect(
     start_server: Callable[..., Server], large_trace: Path
 ) -> None:
     server = start_server()
@@ -136,7 +136,7 @@ def test_extreme_selections_are_refused_or_answered(
 @pytest.mark.parametrize(
     "text", ['{"window": {"start_ns": NaN}}', '{"names": ["\\ud800"]}', "[" * 100_000, '{"steps": [1e400]}']
 )
-def test_a_selection_that_is_no_json_is_refused(server: Server, step_trace: Path, text: str) -> None:
+def test_selection_that_is_not_json_is_refused(server: Server, step_trace: Path, text: str) -> None:
     trace = server.upload(step_trace)["id"]
     body = f'{{"selection": {text}, "dry_run": true}}'
     answer = server.api.post(f"/traces/{trace}/split", content=body, headers={"Content-Type": "application/json"})

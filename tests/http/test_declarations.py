@@ -35,7 +35,7 @@ TABLE = RouteTable(APP.routes)
 
 
 def unsafe_routes() -> Iterator[tuple[str, RouteContext]]:
-    """The method and the route of each call that may change something."""
+    """Return the method and the route of each unsafe request."""
     for route in iter_route_contexts(APP.routes):
         if isinstance(route.original_route, WebSocketRoute):
             yield WEBSOCKET, route
@@ -75,7 +75,7 @@ def test_requests_that_create_something_are_idempotent() -> None:
 
 
 def answered(method: str, path: str) -> tuple[Declaration, Any]:
-    """The declaration that middlewares read for a request, and the endpoint that gets it."""
+    """Return the declaration that middlewares read for a request, and the endpoint that handles it."""
     scopes: list[Scope] = []
 
     async def recorded(scope: Scope, receive: Receive, send: Send) -> None:

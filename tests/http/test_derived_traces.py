@@ -42,7 +42,7 @@ def split(server: Server, trace_id: object, *, wait: float = 60, **request: obje
 
 
 def created_traces(server: Server, answer: Any) -> list[dict[str, Any]]:
-    """The traces that a job has created."""
+    """Wait for the job of a response, and return the traces that it has created."""
     assert answer.status_code == 202, answer.text
     job = server.api.get(answer.headers["location"].removeprefix("/api/v1"), params={"wait": 60}).json()
     assert (job["state"], job["error"]) == ("done", None)
@@ -91,7 +91,7 @@ def test_a_child_is_a_trace_like_any_other(server: Server, trace: dict[str, Any]
     assert 0 < grandchild["events"]["kept"] < child["events"]["kept"]
 
 
-def test_a_trace_is_shown_with_its_critical_path(server: Server, tmp_path: Path) -> None:
+def test_overlay_creates_a_trace_with_the_critical_path(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "steps.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=10).events}))
     trace_id = server.upload(path)["id"]
@@ -111,7 +111,7 @@ def test_a_trace_is_shown_with_its_critical_path(server: Server, tmp_path: Path)
     assert (opened.status_code, opened.headers["location"]) == (307, f"/perfetto/{child['id']}/#!/viewer")
 
 
-def test_a_critical_path_that_cannot_be_shown_says_why(server: Server, trace: dict[str, Any], tmp_path: Path) -> None:
+def test_impossible_overlay_is_refused_with_a_reason(server: Server, trace: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "steps.json"
     path.write_text(json.dumps({"traceEvents": Training(layers=5).events}))
     with_work = server.upload(path)
@@ -125,7 +125,7 @@ def test_a_critical_path_that_cannot_be_shown_says_why(server: Server, trace: di
         assert (answer.status_code, answer.json()["code"]) == (422, code), answer.text
 
 
-def test_dry_run_of_a_split_lists_its_pieces_and_makes_none(server: Server, trace: dict[str, Any]) -> None:
+def test_dry_run_of_a_split_lists_its_pieces_and_creates_none(server: Server, trace: dict[str, Any]) -> None:
     before = server.api.get("/traces", params={"parent": trace["id"]}).json()
     plan = split(server, trace["id"], by="parts", value=3, dry_run=True)
     assert plan.status_code == 200
@@ -166,7 +166,7 @@ def test_impossible_split_is_refused_with_the_possible_values(
     assert reason in answer.json()["detail"]
 
 
-def test_a_split_that_is_cancelled_leaves_nothing(server: Server, large: str) -> None:
+def test_cancelled_split_leaves_nothing(server: Server, large: str) -> None:
     columns = sorted(path.name for path in (server.data / "columns").iterdir())
     job = split(server, large, wait=0, by="parts", value=20).json()
     assert job["state"] == "running"
@@ -176,7 +176,7 @@ def test_a_split_that_is_cancelled_leaves_nothing(server: Server, large: str) ->
     assert list((server.data / "making").iterdir()) == []
     assert sorted(path.name for path in (server.data / "columns").iterdir()) == columns
     assert server.api.get("/traces", params={"parent": large}).json()["traces"] == []
-    assert server.api.delete(f"/jobs/{job['id']}").json() == cancelled  # it is over
+    assert server.api.delete(f"/jobs/{job['id']}").json() == cancelled  # the job has already ended
 
 
 def test_job_reports_its_progress(server: Server, large: str) -> None:
@@ -199,13 +199,13 @@ def test_split_ends_when_its_trace_is_deleted(server: Server, tmp_path: Path) ->
     assert makers(server) == []
 
 
-def test_a_split_goes_on_after_its_server_was_killed(start_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_split_continues_after_a_kill_of_the_server(start_server: Callable[..., Server], tmp_path: Path) -> None:
     server = start_server()
     trace_id = server.upload(write_trace(tmp_path / "large.json", sized(TraceShape(), 30_000_000)))["id"]
     job = split(server, trace_id, wait=0, by="parts", value=5).json()
     (maker,) = makers(server)
     server.kill()
-    maker.wait(20)  # it ends with its server
+    maker.wait(20)  # the process ends with its server
     server.start()
     done = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
     assert done["state"] == "done"
@@ -247,7 +247,7 @@ def test_unknown_job_is_not_found(server: Server) -> None:
 # -- merge ---------------------------------------------------------------------------------------------------------
 
 
-def test_ranks_become_one_trace(server: Server, ranks: list[str]) -> None:
+def test_ranks_are_merged_into_one_trace(server: Server, ranks: list[str]) -> None:
     answer = server.api.post("/traces/merge", params={"wait": 60}, json={"traces": ranks, "name": "run.json.gz"})
     (merged,) = created_traces(server, answer)
     originals = [server.api.get(f"/traces/{trace_id}").json() for trace_id in ranks]
@@ -269,7 +269,7 @@ def test_ranks_become_one_trace(server: Server, ranks: list[str]) -> None:
     ]
 
 
-def test_parts_become_their_trace_again(server: Server, trace: dict[str, Any]) -> None:
+def test_merged_parts_equal_their_trace(server: Server, trace: dict[str, Any]) -> None:
     def reunited(**selection: object) -> dict[str, Any]:
         parts = [
             child["id"]
@@ -284,7 +284,7 @@ def test_parts_become_their_trace_again(server: Server, trace: dict[str, Any]) -
     document = server.api.get(f"/traces/{whole['id']}/download", params={"format": "json"}).json()
     assert "tracedock" not in document
 
-    counts = reunited()["counts"]  # arrows from one part to another are in none
+    counts = reunited()["counts"]  # no part contains an arrow to another part
     assert {key: count for key, count in counts.items() if key not in ("s|fwdbwd", "f|fwdbwd")} == {
         key: count for key, count in trace["counts"].items() if key not in ("s|fwdbwd", "f|fwdbwd")
     }
@@ -307,12 +307,12 @@ def test_impossible_merge_is_refused_with_a_reason(server: Server, ranks: list[s
     assert "Input should be" in refused(traces=ranks, align="by guess")
 
 
-# -- a selection straight to the client ----------------------------------------------------------------------------
+# -- download of a selection ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def cut(server: Server, trace: dict[str, Any]) -> Callable[..., Any]:
-    """Downloads what a selection keeps."""
+    """A function that downloads the events that a selection keeps."""
     return lambda **chosen: server.api.get(f"/traces/{trace['id']}/download", params=chosen)
 
 

@@ -24,7 +24,7 @@ SECRETIVE = f"""{{"schemaVersion": 1, "numbers": [1.50, {2**70}], "metadata": {{
 
 
 def with_columns(server: Server, path: Path) -> str:
-    """The id of a trace that is ready, with columns."""
+    """Upload a trace, and return its id once it has columns."""
     trace = str(server.upload(path)["id"])
     columns = server.data / "columns" / trace
     if not (columns / "events.parquet").exists():
@@ -49,7 +49,7 @@ def secretive(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def large(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A trace of more bytes than lie in buffers between an export and a client."""
+    """The id of a trace that exceeds all buffers between an export and a client."""
     path = tmp_path_factory.mktemp("large") / "large.json"
     return with_columns(server, write_trace(path, sized(TraceShape(), 30_000_000)))
 
@@ -59,10 +59,10 @@ def download(server: Server, trace: str, **parameters: Any) -> httpx.Response:
 
 
 def exports(server: Server) -> list[psutil.Process]:
-    """The exports that write; one more waits for work."""
+    """Return the export processes that write; an idle one is left out."""
     writers = []
     for child in psutil.Process(server.pid).children():
-        with suppress(psutil.NoSuchProcess):  # or it has ended just now
+        with suppress(psutil.NoSuchProcess):  # the process has just ended
             if "service.jobs.children export" in " ".join(child.cmdline()):
                 writers += [child] if any(file.path.endswith("events.parquet") for file in child.open_files()) else []
     return writers
@@ -71,7 +71,7 @@ def exports(server: Server) -> list[psutil.Process]:
 # -- as a document -------------------------------------------------------------------------------------------------
 
 
-def test_a_document_has_the_events_that_came(server: Server, trace: str, step_trace: Path) -> None:
+def test_downloaded_document_has_the_uploaded_events(server: Server, trace: str, step_trace: Path) -> None:
     uploaded = parsed(gzip.decompress(step_trace.read_bytes()))
     answer = download(server, trace, format="json", order="original")
     assert answer.headers["content-type"] == "application/json"
@@ -79,7 +79,7 @@ def test_a_document_has_the_events_that_came(server: Server, trace: str, step_tr
     assert dict(parsed(answer.content)) | {"traceEvents": 0} == dict(uploaded) | {"traceEvents": 0}
 
 
-def test_events_come_by_time_or_as_they_came(server: Server, secretive: str) -> None:
+def test_events_are_ordered_by_time_or_as_uploaded(server: Server, secretive: str) -> None:
     def names(**parameters: str) -> list[str]:
         document = download(server, secretive, format="json", **parameters).json()
         return [event["name"].split()[0] for event in document["traceEvents"]]
@@ -88,7 +88,7 @@ def test_events_come_by_time_or_as_they_came(server: Server, secretive: str) -> 
     assert names(order="original") == ["late", "early"]
 
 
-def test_a_packed_document_is_the_same(server: Server, trace: str) -> None:
+def test_compressed_document_has_the_same_content(server: Server, trace: str) -> None:
     answer = download(server, trace, format="json.gz")
     assert answer.headers["content-type"] == "application/gzip"
     assert "content-encoding" not in answer.headers
@@ -105,7 +105,9 @@ def test_a_packed_document_is_the_same(server: Server, trace: str) -> None:
         ({}, "rank%200%20%C3%A9.pt.trace.json"),
     ],
 )
-def test_a_file_has_a_fitting_name(server: Server, secretive: str, params: dict[str, Any], name: str) -> None:
+def test_file_name_has_the_suffix_of_its_format(
+    server: Server, secretive: str, params: dict[str, Any], name: str
+) -> None:
     for answer in (
         download(server, secretive, **params),
         server.api.head(f"/traces/{secretive}/download", params=params),
@@ -196,7 +198,7 @@ def test_an_envelope_that_is_too_large_is_not_shown(server: Server, tmp_path: Pa
     assert len(download(server, trace, format="json").json()["words"]) == 8 << 20
 
 
-# -- what goes wrong -----------------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["download?format=json", "download?format=parquet", "envelope"])
@@ -208,7 +210,7 @@ def test_trace_that_is_not_ready_has_only_its_original(server: Server, path: str
     assert download(server, trace["id"]).content == b"{"
 
 
-def test_unknown_traces_and_forms_are_refused(server: Server, trace: str) -> None:
+def test_unknown_traces_and_formats_are_refused(server: Server, trace: str) -> None:
     assert download(server, "000000000000", format="json").json()["code"] == "unknown_trace"
     assert server.api.get("/traces/000000000000/envelope").json()["code"] == "unknown_trace"
     assert download(server, trace, format="xml").json()["code"] == "bad_request"
@@ -226,7 +228,7 @@ def test_missing_columns_are_reported(server: Server, tmp_path: Path) -> None:
     assert download(server, trace, format="parquet").json()["code"] == "not_ready"
 
 
-def test_an_export_that_dies_cuts_the_connection(server: Server, large: str) -> None:
+def test_killed_export_cuts_the_connection(server: Server, large: str) -> None:
     with server.api.stream("GET", f"/traces/{large}/download", params={"format": "json"}) as answer:
         pieces = answer.iter_raw()
         assert next(pieces)
@@ -237,8 +239,8 @@ def test_an_export_that_dies_cuts_the_connection(server: Server, large: str) -> 
                 pass
 
 
-def test_a_client_that_leaves_ends_the_export(server: Server, large: str) -> None:
-    for _ in range(5):  # more than there may be at once
+def test_disconnected_client_ends_its_export(server: Server, large: str) -> None:
+    for _ in range(5):  # more than may run at once
         with server.api.stream("GET", f"/traces/{large}/download", params={"format": "json"}) as answer:
             pieces = answer.iter_raw()
             assert next(pieces)
@@ -246,7 +248,7 @@ def test_a_client_that_leaves_ends_the_export(server: Server, large: str) -> Non
         until(server, lambda: exports(server) == [])
 
 
-def test_the_server_can_stop_while_it_exports(start_server: Any, tmp_path: Path) -> None:
+def test_server_can_stop_during_an_export(start_server: Any, tmp_path: Path) -> None:
     server = start_server(shutdown_s=2)
     trace = with_columns(server, write_trace(tmp_path / "large.json", sized(TraceShape(), 30_000_000)))
     with httpx.stream("GET", f"{server.url}/api/v1/traces/{trace}/download?format=json", trust_env=False) as answer:

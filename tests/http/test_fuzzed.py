@@ -17,7 +17,7 @@ WAIT_MAX_S = 0.1
 
 
 def described(server: Server) -> dict[str, Any]:
-    """The API's description, narrowed: ids are mostly those that exist, and nothing waits for long."""
+    """The API's description, narrowed so that most ids exist and no request waits for long."""
     description: dict[str, Any] = server.api.get(f"{server.url}/openapi.json").json()
     examples = {
         "trace_id": [trace["id"] for trace in server.api.get("/traces").json()["traces"]],
@@ -34,7 +34,7 @@ def described(server: Server) -> dict[str, Any]:
 
 
 def fuzz(server: Server, folder: Path, examples: int, phases: str) -> None:
-    """Send requests; fails with what schemathesis reports."""
+    """Send generated requests; fail with the report of schemathesis."""
     traces = [server.upload(DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz")["id"] for rank in (0, 1)]
     server.api.post("/groups", json={"name": "run", "traces": traces}).raise_for_status()
     (folder / "api.json").write_text(json.dumps(described(server)))

@@ -18,7 +18,7 @@ _numbers = count(1)
 
 
 def grouped(server: Server, folder: Path, group: str, ranks: int = 2) -> list[str]:
-    """The ids of ready ranks that were uploaded into a group."""
+    """Upload ranks into a group, and return their ids once they are ready."""
     ids = []
     for rank in range(ranks):
         file = write_trace(folder / f"rank{rank}.json", TraceShape(rank=rank, world_size=ranks, seed=next(_numbers)))
@@ -43,7 +43,7 @@ def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, 
     return group_of(server, ids[0]), ids
 
 
-def test_an_upload_that_names_a_group_is_in_it(server: Server, run: tuple[str, list[str]]) -> None:
+def test_upload_that_names_a_group_joins_it(server: Server, run: tuple[str, list[str]]) -> None:
     group_id, ids = run
 
     assert server.api.get(f"/traces/{ids[1]}").json()["group"] == {"id": group_id, "name": "a run"}
@@ -53,7 +53,7 @@ def test_an_upload_that_names_a_group_is_in_it(server: Server, run: tuple[str, l
     assert (group["id"], group["traces"], group["size"]) == (group_id, 2, sum(trace["size"] for trace in listed))
 
 
-def test_a_group_tells_of_its_ranks_and_of_those_that_are_missing(server: Server, tmp_path: Path) -> None:
+def test_group_lists_its_ranks_and_missing_ranks(server: Server, tmp_path: Path) -> None:
     ids = grouped(server, tmp_path, "whole", ranks=3)
     group = server.api.get(f"/groups/{group_of(server, ids[0])}").json()
 
@@ -67,7 +67,7 @@ def test_a_group_tells_of_its_ranks_and_of_those_that_are_missing(server: Server
     assert server.api.get(f"/groups/{group['id']}").json()["missing"] == [1]
 
 
-def test_a_group_is_made_changed_and_dissolved(server: Server, run: tuple[str, list[str]]) -> None:
+def test_group_is_created_changed_and_dissolved(server: Server, run: tuple[str, list[str]]) -> None:
     created = server.api.post("/groups", json={"name": "mine", "run_id": "17"})
     group_id = created.json()["id"]
     assert (created.status_code, created.headers["location"]) == (201, f"/api/v1/groups/{group_id}")
@@ -87,7 +87,7 @@ NAMES = ["llama/70B", "llama 70B, before", "100%", "a+b", "ラマ/七十", "..",
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_group_has_any_name_that_a_line_can_show(name: str, server: Server, tmp_path: Path) -> None:
+def test_group_accepts_any_printable_name(name: str, server: Server, tmp_path: Path) -> None:
     file = write_trace(tmp_path / "rank0.json", TraceShape(seed=next(_numbers)))
     uploaded = server.api.put(
         "/traces/rank0.json", params={"wait": 60, "group": name}, content=file.read_bytes()
@@ -106,7 +106,7 @@ def test_a_group_has_any_name_that_a_line_can_show(name: str, server: Server, tm
 
 
 @pytest.mark.parametrize("name", [" a", "a ", "a\nb", "a\x00b", "a\u202eb", "é" * 128])
-def test_a_name_that_no_line_can_show_is_refused(name: str, server: Server, run: tuple[str, list[str]]) -> None:
+def test_invalid_group_name_is_refused(name: str, server: Server, run: tuple[str, list[str]]) -> None:
     assert code_of(server.api.post("/groups", json={"name": name})) == (400, "bad_group_name")
     assert code_of(server.api.patch(f"/groups/{run[0]}", json={"name": name})) == (400, "bad_group_name")
     assert code_of(server.api.put("/traces/x.json", params={"group": name}, content=b"{}")) == (400, "bad_group_name")
@@ -130,7 +130,7 @@ def test_a_group_of_fewer_than_two_traces_is_not_merged(ranks: int, server: Serv
     assert len(refused.json()["traces"]) == ranks
 
 
-def test_a_trace_is_put_into_a_group_and_taken_out(server: Server, tmp_path: Path) -> None:
+def test_trace_is_moved_between_groups_and_removed(server: Server, tmp_path: Path) -> None:
     (trace_id,) = grouped(server, tmp_path, "first", ranks=1)
 
     moved = server.api.patch(f"/traces/{trace_id}", json={"group": "second"}).json()
@@ -143,7 +143,7 @@ def test_a_trace_is_put_into_a_group_and_taken_out(server: Server, tmp_path: Pat
     assert server.api.get("/groups", params={"name": "third"}).json()["groups"] == []
 
 
-def test_an_analysis_of_a_group_is_that_of_its_traces(server: Server, run: tuple[str, list[str]]) -> None:
+def test_analysis_of_a_group_equals_that_of_its_traces(server: Server, run: tuple[str, list[str]]) -> None:
     group_id, (first, second) = run
 
     of_group = server.api.get(f"/groups/{group_id}/analysis/gpu_summary")
@@ -159,7 +159,7 @@ def test_an_analysis_of_a_group_is_that_of_its_traces(server: Server, run: tuple
     assert code_of(server.api.get("/groups/none/analysis/gpu_summary")) == (404, "unknown_group")
 
 
-def test_a_rank_that_failed_is_left_out_of_an_analysis_and_named(server: Server, tmp_path: Path) -> None:
+def test_failed_rank_is_left_out_of_an_analysis_and_reported(server: Server, tmp_path: Path) -> None:
     (good,) = grouped(server, tmp_path, "half", ranks=1)
     bad = server.api.put("/traces/rank1.json", params={"wait": 60, "group": "half"}, content=b"no").json()["id"]
 
@@ -171,7 +171,7 @@ def test_a_rank_that_failed_is_left_out_of_an_analysis_and_named(server: Server,
     assert code_of(answer) == (409, "not_ready")
 
 
-# -- cycles, and two sides ------------------------------------------------------------------------------------------
+# -- cycles and comparisons -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def cycles(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(answer.json()["group"]["id"])
 
 
-def test_a_group_tells_its_cycles_and_what_is_missing_of_each(server: Server, cycles: str) -> None:
+def test_group_lists_its_cycles_and_their_missing_ranks(server: Server, cycles: str) -> None:
     group = shapes.Group.model_validate(server.api.get(f"/groups/{cycles}").json())
 
     assert [(rank.rank, rank.cycle, rank.name) for rank in group.ranks] == [
@@ -203,7 +203,7 @@ def test_a_group_tells_its_cycles_and_what_is_missing_of_each(server: Server, cy
     assert (group.world_size, group.missing) == (2, [1])
 
 
-def test_an_answer_for_two_cycles_has_their_numbers_in_every_form(server: Server, cycles: str) -> None:
+def test_analysis_of_two_cycles_has_a_cycle_column_in_every_format(server: Server, cycles: str) -> None:
     address = f"/groups/{cycles}/analysis/gpu_summary"
     answer = shapes.Answer.model_validate(server.api.get(address).json())
     assert answer.cycles == 2
@@ -215,7 +215,7 @@ def test_an_answer_for_two_cycles_has_their_numbers_in_every_form(server: Server
     assert header.replace('"', "").split(",") == columns
 
 
-def test_a_group_is_not_compared_with_itself_by_halves(server: Server, run: tuple[str, list[str]]) -> None:
+def test_comparison_without_a_base_is_refused(server: Server, run: tuple[str, list[str]]) -> None:
     answer = server.api.get(f"/groups/{run[0]}/analysis/compare")
     assert code_of(answer) == (422, "bad_analysis")
     assert "only one is given: the group 'a run' of 2 traces" in answer.json()["detail"]
@@ -226,7 +226,7 @@ def test_a_group_is_not_compared_with_itself_by_halves(server: Server, run: tupl
     assert "4 traces were given without a base: rank0.json, rank1.json" in answer.json()["detail"]
 
 
-def test_a_run_is_compared_with_another_by_rank(server: Server, run: tuple[str, list[str]], cycles: str) -> None:
+def test_group_is_compared_with_another_rank_by_rank(server: Server, run: tuple[str, list[str]], cycles: str) -> None:
     first, second = run[1]
     of_groups = server.api.get(f"/groups/{cycles}/analysis/compare", params={"base": run[0]})
     comparison = shapes.Answer.model_validate(of_groups.json())
@@ -253,7 +253,7 @@ def test_a_run_is_compared_with_another_by_rank(server: Server, run: tuple[str, 
     )
 
 
-def test_a_group_that_is_not_ready_says_which_traces_are_not_and_waits_when_told(
+def test_analysis_of_a_group_lists_unready_traces_or_waits_for_them(
     start_server: StartServer, large_trace: Path, tmp_path: Path
 ) -> None:
     server = start_server()
@@ -273,7 +273,7 @@ def test_a_group_that_is_not_ready_says_which_traces_are_not_and_waits_when_told
     assert server.api.get(f"/traces/{late['id']}").json()["state"] == "ready"
 
 
-def test_a_group_becomes_one_trace(server: Server, run: tuple[str, list[str]]) -> None:
+def test_group_is_merged_into_one_trace(server: Server, run: tuple[str, list[str]]) -> None:
     answer = server.api.post(f"/groups/{run[0]}/merge", params={"wait": 60}, json={"name": "all.json"})
 
     job: dict[str, Any] = answer.json()

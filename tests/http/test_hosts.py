@@ -1,4 +1,4 @@
-"""The names that a server answers to, and the pages that may write."""
+"""The host names that a server accepts, and the origins of pages that may write."""
 
 from contextlib import nullcontext
 
@@ -59,14 +59,14 @@ def test_loopback_addresses_are_recognised(host: str, own: bool) -> None:
         ("127.0.0.1", "127.0.0.1:8700", True),
         ("127.0.0.1", "localhost:1", True),
         ("127.0.0.1", "[::1]:8700", True),
-        ("127.0.0.1", "traces.example", True),  # is allowed
+        ("127.0.0.1", "traces.example", True),  # allowed by the setting
         ("127.0.0.1", "evil.example:8700", False),
         ("127.0.0.1", "127.0.0.1.evil.example", False),
         ("127.0.0.1", "10.0.0.7:8700", False),
         ("127.0.0.1", "", False),
         ("::1", "[::1]:8700", True),
         ("10.0.0.7", "10.0.0.7", True),
-        ("0.0.0.0", "10.0.0.7:8700", True),  # no page is called so, but one of the server's own
+        ("0.0.0.0", "10.0.0.7:8700", True),  # a page at an address of this machine can only be the server's own
         ("0.0.0.0", "[fe80::1]:8700", True),
         ("0.0.0.0", "evil.example", False),
         ("node7", "node7:8700", True),
@@ -78,7 +78,7 @@ def test_only_a_request_for_this_server_passes(host: str, field: str, passes: bo
         hosts.check(connection(host=field), safe=True)
 
 
-def test_a_request_for_two_servers_or_none_does_not_pass() -> None:
+def test_request_with_two_hosts_or_none_is_refused() -> None:
     hosts = Hosts(Settings())
     twice = HTTPConnection({"type": "http", "headers": [(b"host", b"localhost"), (b"host", b"localhost")]})
     for request in (connection(), twice):
@@ -92,7 +92,7 @@ def test_a_request_for_two_servers_or_none_does_not_pass() -> None:
         ({}, True),  # curl
         ({"origin": "http://localhost:8700"}, True),
         ({"origin": "https://localhost:8700"}, True),  # behind a proxy that ends TLS
-        ({"origin": "https://traces.example"}, True),  # is allowed
+        ({"origin": "https://traces.example"}, True),  # allowed by the setting
         ({"origin": "https://traces.example", "sec_fetch_site": "cross-site"}, True),
         ({"origin": "http://localhost:3000", "sec_fetch_site": "same-site"}, False),
         ({"origin": "http://localhost"}, False),
@@ -115,6 +115,6 @@ def test_only_own_pages_may_send_unsafe_requests(headers: dict[str, str], own: b
 
 
 @pytest.mark.parametrize("setting", ["*", "traces.example", "https://a.example/path", "https://a.example, null"])
-def test_a_setting_that_names_no_origin_is_refused(setting: str) -> None:
+def test_invalid_allowed_origin_is_refused(setting: str) -> None:
     with pytest.raises(BadOrigin, match="not an origin"):
         Hosts(Settings(allowed_origins=setting))

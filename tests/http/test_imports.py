@@ -1,4 +1,4 @@
-"""Imports take files of the server's disk once, and only below its roots."""
+"""Imports read each file on the server's disk once, and only below the import roots."""
 
 import hashlib
 import io
@@ -43,7 +43,7 @@ def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 
 @pytest.fixture
 def runs(root: Path, tmp_path: Path) -> Path:
-    """A folder of a test's own in the root."""
+    """A folder below the root for one test."""
     folder = root / tmp_path.name
     folder.mkdir()
     return folder
@@ -51,18 +51,18 @@ def runs(root: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own(start_server: Start, root: Path) -> Server:
-    """A server of a test's own."""
+    """A server for one test."""
     return start_server(import_roots=root, import_look_s=0.2)
 
 
 def small(path: Path, rank: int = 0, size: int = 20_000) -> Path:
-    """A trace of which there is no other."""
+    """Write a small trace whose bytes equal those of no other trace."""
     path.parent.mkdir(exist_ok=True)
     return write_trace(path, sized(TraceShape(rank=rank, seed=next(_numbers)), size))
 
 
 def imported(server: Server, path: Path, **options: object) -> dict[str, Any]:
-    """The job of an import, once it is over."""
+    """Import a path, and return the job once it is done."""
     answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": str(path)} | options)
     assert answer.status_code == 202, answer.text
     job: dict[str, Any] = answer.json()
@@ -84,11 +84,11 @@ def bytes_of(server: Server, trace: dict[str, Any]) -> bytes:
     return answer.content
 
 
-# -- how files are taken ------------------------------------------------------------------------------------------
+# -- modes of import ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["auto", "link", "copy", "reference"])
-def test_a_file_becomes_a_trace_with_its_bytes(server: Server, runs: Path, mode: str) -> None:
+def test_imported_file_becomes_a_trace_with_its_bytes(server: Server, runs: Path, mode: str) -> None:
     file = small(runs / "rank0.json")
 
     (trace,) = import_traces(server, runs / "rank0.json", mode=mode, ready=True)
@@ -127,7 +127,7 @@ def test_changed_file_is_not_served_as_the_original(server: Server, runs: Path, 
     assert server.api.get(f"/traces/{trace['id']}/download", params={"format": "json"}).status_code == 200
 
 
-def test_a_reference_outlives_its_file_as_far_as_it_can(server: Server, runs: Path) -> None:
+def test_referenced_trace_outlives_its_file_except_for_the_original(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
     (trace,) = import_traces(server, runs / "a.json", mode="reference", ready=True)
     file.unlink()
@@ -136,7 +136,7 @@ def test_a_reference_outlives_its_file_as_far_as_it_can(server: Server, runs: Pa
     assert server.api.get(f"/traces/{trace['id']}/download", params={"format": "json"}).status_code == 200
 
 
-def test_parts_of_a_reference_are_given(server: Server, runs: Path) -> None:
+def test_ranges_of_a_referenced_file_are_downloaded(server: Server, runs: Path) -> None:
     file = small(runs / "a.json")
     (trace,) = import_traces(server, runs / "a.json", mode="reference")
 
@@ -158,7 +158,7 @@ def test_imported_bytes_that_are_stored_already_are_shared(server: Server, runs:
     assert (originals / first["id"]).samefile(originals / second["id"])
 
 
-def test_a_data_folder_behind_a_link_takes_links_too(root: Path, runs: Path, tmp_path: Path) -> None:
+def test_import_by_link_works_with_a_symlinked_data_folder(root: Path, runs: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "way").symlink_to(tmp_path / "real")
     file = small(runs / "a.json")
@@ -175,7 +175,7 @@ def test_a_data_folder_behind_a_link_takes_links_too(root: Path, runs: Path, tmp
 # -- folders, patterns, archives ----------------------------------------------------------------------------------
 
 
-def test_a_folder_becomes_a_group_and_each_file_has_its_answer(server: Server, runs: Path) -> None:
+def test_imported_folder_becomes_a_group_and_reports_each_file(server: Server, runs: Path) -> None:
     for rank in range(3):
         small(runs / "run" / f"rank{rank}.json", rank)
     (runs / "run" / "notes.txt").write_text("hello")
@@ -244,7 +244,7 @@ def test_a_tar_of_ranks_becomes_one_group(server: Server, runs: Path, name: str)
         assert bytes_of(server, {"id": member["trace"]}) == (runs / "x" / member["name"]).read_bytes()
 
 
-def test_a_tar_that_is_cut_gives_what_it_has_and_says_so(server: Server, runs: Path) -> None:
+def test_truncated_tar_is_imported_up_to_the_damage_and_reported(server: Server, runs: Path) -> None:
     with tarfile.open(runs / "whole.tar", "w") as archive:
         for rank in range(2):
             archive.add(small(runs / "x" / f"rank{rank}.json", rank), f"rank{rank}.json")
@@ -283,7 +283,7 @@ def test_file_that_others_may_write_is_never_shared(server: Server, runs: Path) 
     assert hashlib.sha256(bytes_of(server, kept)).hexdigest() == kept["sha256"]
 
 
-def test_a_trace_that_cannot_be_read_fails_as_an_upload_does(server: Server, runs: Path) -> None:
+def test_imported_file_that_is_no_trace_fails_like_an_upload(server: Server, runs: Path) -> None:
     (runs / "a.json").write_text("no JSON at all")
 
     (trace,) = import_traces(server, runs / "a.json", ready=True)
@@ -291,7 +291,7 @@ def test_a_trace_that_cannot_be_read_fails_as_an_upload_does(server: Server, run
     assert (trace["state"], trace["error"]["code"]) == ("failed", "not_json")
 
 
-# -- what is refused ----------------------------------------------------------------------------------------------
+# -- refused paths ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "/etc", "out.json", "pipe.json", "null.json", "a/../../x"])
@@ -311,7 +311,7 @@ def test_path_outside_the_roots_or_of_no_file_is_refused(server: Server, runs: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
-def test_a_device_is_refused(server: Server, runs: Path) -> None:
+def test_import_of_a_device_is_refused(server: Server, runs: Path) -> None:
     os.mknod(runs / "zero.json", 0o666 | 0o020000, os.makedev(1, 5))
 
     assert server.api.post("/traces/import", json={"path": str(runs / "zero.json")}).status_code == 403
@@ -323,13 +323,13 @@ def test_a_server_without_roots_imports_nothing(start_server: Start) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "import_refused")
 
 
-def test_path_that_matches_nothing_is_not_found(server: Server, runs: Path) -> None:
+def test_import_of_a_path_that_matches_no_file_is_not_found(server: Server, runs: Path) -> None:
     answer = server.api.post("/traces/import", json={"path": f"{runs}/*.json"})
 
     assert (answer.status_code, answer.json()["code"]) == (404, "nothing_to_import")
 
 
-def test_a_file_that_is_swapped_for_a_link_is_not_followed(server: Server, runs: Path) -> None:
+def test_symlink_in_place_of_a_referenced_file_is_not_followed(server: Server, runs: Path) -> None:
     small(runs / "a.json")
     (trace,) = import_traces(server, runs / "a.json", mode="reference")
     (runs / "a.json").unlink()
@@ -359,7 +359,7 @@ def test_import_needs_write_scope_and_is_logged_with_its_path(start_server: Star
 
 
 def watched(own: Server, path: Path, **options: object) -> str:
-    """The id of an import that watches."""
+    """Start an import that watches a path, and return its id."""
     answer = own.api.post("/traces/import", json={"path": str(path), "watch": True} | options)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["request"]["import"])
@@ -369,7 +369,7 @@ def names(own: Server) -> list[str]:
     return sorted(trace["name"] for trace in own.api.get("/traces", params={"limit": 500}).json()["traces"])
 
 
-def test_a_watch_takes_new_files_and_no_unfinished_ones(own: Server, runs: Path) -> None:
+def test_watching_import_takes_new_complete_files_only(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     order = watched(own, runs, group="live")
     until(own, lambda: names(own) == ["0.json"])
@@ -388,8 +388,10 @@ def test_a_watch_takes_new_files_and_no_unfinished_ones(own: Server, runs: Path)
     assert (ended["watching"], own.api.get("/imports").json()["imports"]) == (False, [])
 
 
-def test_a_watch_does_not_take_a_file_that_grows(start_server: Start, root: Path, runs: Path, tmp_path: Path) -> None:
-    own = start_server(import_roots=root, import_look_s=2)  # a busy machine may well keep the writer waiting for 1 s
+def test_watching_import_waits_until_a_file_stops_growing(
+    start_server: Start, root: Path, runs: Path, tmp_path: Path
+) -> None:
+    own = start_server(import_roots=root, import_look_s=2)  # the writer may pause for 1 s on a busy machine
     watched(own, runs)
     content = small(tmp_path / "begun.json").read_bytes()
     done = threading.Event()
@@ -415,7 +417,7 @@ def test_a_watch_does_not_take_a_file_that_grows(start_server: Start, root: Path
     assert trace["sha256"] == hashlib.sha256((runs / "a.json").read_bytes()).hexdigest()
 
 
-def test_a_watch_goes_on_after_a_restart_and_takes_nothing_twice(own: Server, runs: Path) -> None:
+def test_watching_import_continues_after_a_kill_and_takes_no_file_twice(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     watched(own, runs / "*.json")
     until(own, lambda: names(own) == ["0.json"])
@@ -430,7 +432,7 @@ def test_a_watch_goes_on_after_a_restart_and_takes_nothing_twice(own: Server, ru
     assert names(own) == ["0.json", "1.json", "2.json"]
 
 
-def test_a_deleted_trace_is_not_taken_again_but_a_changed_file_is(own: Server, runs: Path) -> None:
+def test_file_of_a_deleted_trace_is_imported_again_only_if_it_changes(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     watched(own, runs)
     until(own, lambda: names(own) == ["0.json"])
@@ -447,7 +449,7 @@ def test_a_deleted_trace_is_not_taken_again_but_a_changed_file_is(own: Server, r
 # -- kills and cancels --------------------------------------------------------------------------------------------
 
 
-def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, tmp_path: Path) -> None:
+def test_import_continues_after_a_kill_of_the_server(own: Server, runs: Path, tmp_path: Path) -> None:
     source = small(tmp_path / "source.json", size=30_000)
     for number in range(200):
         shutil.copyfile(source, runs / f"{number:03}.json")
@@ -463,7 +465,7 @@ def test_an_import_that_is_killed_goes_on_where_it_was(own: Server, runs: Path, 
     assert sorted(path.name for path in (own.data / "originals").iterdir()) == sorted(job_done["result"]["traces"])
 
 
-def test_an_import_that_is_cancelled_leaves_nothing_half(own: Server, runs: Path) -> None:
+def test_cancelled_import_leaves_no_partial_files(own: Server, runs: Path) -> None:
     write_trace(runs / "large.json", sized(TraceShape(), 60_000_000))
     job = own.api.post("/traces/import", json={"path": str(runs / "large.json"), "mode": "copy"}).json()
 

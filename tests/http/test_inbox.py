@@ -27,7 +27,7 @@ from tests.server import Server
 
 
 async def waits(awaited: Awaitable[Any]) -> bool:
-    """Whether something does not come to an end by itself."""
+    """Return whether an awaitable is still pending after 50 ms, and cancel it."""
     task = asyncio.ensure_future(awaited)
     await asyncio.wait([task], timeout=0.05)
     waiting = not task.done()
@@ -36,13 +36,13 @@ async def waits(awaited: Awaitable[Any]) -> bool:
     return waiting
 
 
-def test_a_client_waits_beyond_its_bytes_and_its_messages() -> None:
+def test_put_waits_beyond_the_bytes_and_messages_of_a_client() -> None:
     async def main() -> None:
         inbox = Inbox(ByteBudget(1 << 40))
         await inbox.put(b"x" * CONNECTION_MAX_BYTES)
         assert await waits(inbox.put(b"x"))
         assert len(await inbox.get()) == CONNECTION_MAX_BYTES
-        assert await waits(inbox.put(b"x"))  # for that message is still being answered
+        assert await waits(inbox.put(b"x"))  # the first message is still being answered
         inbox.done(unfinished=0)
         for _ in range(QUEUED_MESSAGES_MAX):
             await inbox.put(b"x")
@@ -106,7 +106,7 @@ def test_flood_of_large_messages_is_bounded_in_memory_and_blocks_no_other_client
             small.send(wire.frame(wire.request(wire.GET_STATUS)))
             (answer,) = wire.Deframer().feed(small.recv(30, decode=False))
             assert wire.Rpc.FromString(answer).status.version_code
-        assert not any(flood.done() for flood in floods)  # the server does not read on
+        assert not any(flood.done() for flood in floods)  # the server has stopped reading
         assert process.memory_info().rss - before < 400 << 20
     server.api.delete(f"/traces/{trace}/session")
 

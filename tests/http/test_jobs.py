@@ -28,7 +28,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def large_id(server: Server, large: Path) -> str:
-    """The id of a trace of it."""
+    """The id of a trace of the large file."""
     return str(server.upload(large)["id"])
 
 
@@ -52,7 +52,7 @@ def list_jobs(server: Server, **params: Any) -> list[dict[str, Any]]:
 
 
 class Events:
-    """The events of a job, read off a real socket."""
+    """The events of a job, read from a real socket."""
 
     def __init__(self, server: Server, job_id: object, last: str | None = None) -> None:
         self._socket = connected(server)
@@ -90,16 +90,16 @@ class Events:
             yield from lines
 
 
-# -- what a job is ----------------------------------------------------------------------------------------------
+# -- state and list ---------------------------------------------------------------------------------------------
 
 
-def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
+def test_job_of_an_ingest_outlives_its_trace(server: Server) -> None:
     trace = server.upload(SMALL, "of job.json.gz")
     failed = server.api.put("/traces/of other job.json", content=b"{", params={"wait": 60}).json()
     job = job_of(server, failed["job"])
     assert (job["id"], job["kind"], job["state"], job["trace"]) == (failed["job"], "ingest", "failed", failed["id"])
     assert (job["error"], job["result"]) == (failed["error"], None)
-    if trace["job"]:  # else another test had uploaded the same bytes, and nothing was to be read
+    if trace["job"]:  # None if another test has uploaded the same bytes: nothing is ingested
         job = job_of(server, trace["job"])
         assert (job["state"], job["result"], job["attempts"]) == ("done", {"traces": [trace["id"]]}, 1)
         assert job["progress"] == {
@@ -109,10 +109,10 @@ def test_an_ingest_is_a_job_that_stays(server: Server) -> None:
         assert job["created_at"] <= job["started_at"] <= job["ended_at"]
         assert job["eta_s"] is None
     server.api.delete(f"/traces/{failed['id']}")
-    assert job_of(server, failed["job"])["state"] == "failed"  # what was is not changed
+    assert job_of(server, failed["job"])["state"] == "failed"  # the deletion leaves the ended job unchanged
 
 
-def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, large_id: str) -> None:
+def test_jobs_are_listed_newest_first_and_filtered(server: Server, large_id: str) -> None:
     jobs = [split(server, large_id, 2, wait=60) for _ in range(3)]
     page = list_jobs(server, trace=large_id, kind="split", limit=3)
     assert [job["id"] for job in page] == [job["id"] for job in jobs[::-1]]
@@ -124,7 +124,7 @@ def test_jobs_are_listed_newest_first_and_by_what_they_are(server: Server, large
     assert server.api.get("/jobs", params={"cursor": "x"}).json()["code"] == "bad_cursor"
 
 
-def test_a_list_of_thousands_is_paged(start_server: Callable[..., Server]) -> None:
+def test_list_of_thousands_of_jobs_is_paged(start_server: Callable[..., Server]) -> None:
     server = start_server()
     server.stop()
     fill = """
@@ -153,8 +153,8 @@ with catalog.connection.transaction() as db:
 # -- cancel -----------------------------------------------------------------------------------------------------
 
 
-def test_an_ingest_can_be_cancelled_and_leaves_a_trace_that_says_so(server: Server, large: Path) -> None:
-    content = large.read_bytes().replace(b"{", b" {", 1)  # no other test's bytes
+def test_cancelled_ingest_leaves_a_failed_trace_with_the_reason(server: Server, large: Path) -> None:
+    content = large.read_bytes().replace(b"{", b" {", 1)  # bytes that no other test uploads
     trace = server.api.put("/traces/cancelled.json", content=content).json()
     cancelled = server.api.delete(f"/jobs/{trace['job']}")
     assert cancelled.json()["state"] == "cancelled", cancelled.text
@@ -166,12 +166,12 @@ def test_an_ingest_can_be_cancelled_and_leaves_a_trace_that_says_so(server: Serv
     assert server.api.delete(f"/jobs/{trace['job']}").json()["state"] == "cancelled"
 
 
-def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Server, large_id: str) -> None:
-    busy = [split(server, large_id) for _ in range(2)]  # as many as work at once
+def test_queued_job_can_be_cancelled_or_fail(server: Server, large_id: str) -> None:
+    busy = [split(server, large_id) for _ in range(2)]  # as many as run at once
     waiting = split(server, large_id)
     assert waiting["state"] == "queued"
     failing = server.api.post(f"/traces/{large_id}/split", json={"selection": {"steps": [77777]}}).json()
-    assert failing["state"] == "queued"  # nobody had time to look
+    assert failing["state"] == "queued"  # its selection is not checked yet
     assert server.api.delete(f"/jobs/{waiting['id']}").json()["state"] == "cancelled"
     for job in busy:
         assert server.api.delete(f"/jobs/{job['id']}").json()["state"] == "cancelled"
@@ -179,10 +179,10 @@ def test_a_job_that_waits_behind_others_can_be_cancelled_and_can_fail(server: Se
     assert (failed["state"], failed["error"]["code"]) == ("failed", "unknown_choice")
 
 
-# -- who goes first ---------------------------------------------------------------------------------------------
+# -- priorities -------------------------------------------------------------------------------------------------
 
 
-def test_interactive_jobs_go_before_bulk_jobs(server: Server, large_id: str) -> None:
+def test_interactive_jobs_start_before_bulk_jobs(server: Server, large_id: str) -> None:
     busy = [split(server, large_id) for _ in range(2)]
     bulk = [split(server, large_id, 2, priority="bulk") for _ in range(2)]
     urgent = [split(server, large_id, 2) for _ in range(2)]
@@ -194,18 +194,18 @@ def test_interactive_jobs_go_before_bulk_jobs(server: Server, large_id: str) -> 
     assert max(job["started_at"] for job in done[2:]) < min(job["started_at"] for job in done[:2])
 
 
-def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) -> None:
+def test_uploads_are_ingested_in_order_of_priority(server: Server, large: Path) -> None:
     first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()
     content = SMALL.read_bytes()
     second = server.api.put("/traces/second.json.gz", content=content + bytes(9)).json()
-    until(server, lambda: len(server.children("service.jobs.children ingest")) == 2)  # all that may read
+    until(server, lambda: len(server.children("service.jobs.children ingest")) == 2)  # all that may run
     reading = server.children("service.jobs.children ingest")
     for worker in reading:
         worker.suspend()
     later = []
     for number, priority in enumerate(("bulk", "bulk", "interactive")):
         params = {"priority": priority}
-        new_content = content + bytes(number + 1)  # no bytes that were read already
+        new_content = content + bytes(number + 1)  # bytes that are not ingested yet
         later.append(server.api.put(f"/traces/{number}.json.gz", content=new_content, params=params).json())
     for worker in reading:
         worker.resume()
@@ -217,12 +217,12 @@ def test_uploads_have_their_turn_by_priority_too(server: Server, large: Path) ->
 
 
 def over(server: Server, ids: list[str]) -> list[dict[str, Any]]:
-    """Jobs once they are over; nobody waits for them, which would have them go first."""
+    """Return jobs once they have ended. Polls without `wait`, because a waiting client would raise their priority."""
     until(server, lambda: all(job_of(server, job_id)["ended_at"] for job_id in ids), within_s=150)
     return [job_of(server, job_id) for job_id in ids]
 
 
-def test_a_job_that_a_client_waits_for_goes_before_others(server: Server, large_id: str) -> None:
+def test_job_with_a_waiting_client_starts_before_others(server: Server, large_id: str) -> None:
     busy = [split(server, large_id) for _ in range(2)]
     ahead = [split(server, large_id, 2) for _ in range(2)]
     bulk = split(server, large_id, 2, priority="bulk")
@@ -241,7 +241,7 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
     stopped: list[psutil.Process] = []
 
     def pieces() -> Iterator[bytes]:
-        """The large file, whose worker stands still once it has begun."""
+        """Yield the large file, and suspend the worker that reads it halfway."""
         content = large.read_bytes()
         yield content[: len(content) // 2]
         until(server, lambda: bool(server.children("service.jobs.children ingest")))
@@ -259,7 +259,7 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
     assert server.api.get(f"/traces/{slow['id']}", params={"wait": 60}).json()["state"] == "ready"
 
 
-def test_a_job_is_followed_to_its_end(server: Server, large_id: str) -> None:
+def test_events_follow_a_job_to_its_end(server: Server, large_id: str) -> None:
     job = split(server, large_id, 4)
     events = Events(server, job["id"])
     assert (events.status, events.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
@@ -279,7 +279,7 @@ def test_reconnecting_client_receives_only_new_events(server: Server, large_id: 
     job = split(server, large_id)
     first = Events(server, job["id"])
     last_id = next(iter(first))[0]
-    first.close()  # the link breaks
+    first.close()  # the connection breaks
 
     second = Events(server, job["id"], last=last_id)
     received = list(second)
@@ -288,14 +288,14 @@ def test_reconnecting_client_receives_only_new_events(server: Server, large_id: 
     assert received[-1][1]["state"] == "done"
 
     third = Events(server, job["id"], last=received[-1][0])
-    assert third.status == 204  # so that a browser stops asking
+    assert third.status == 204  # so that a browser does not reconnect
     third.close()
     fourth = Events(server, job["id"], last="of another server")
     assert [event["state"] for _, event in fourth] == ["done"]
     fourth.close()
 
 
-def test_events_go_on_after_the_server_was_killed(start_server: Callable[..., Server], large: Path) -> None:
+def test_events_continue_after_a_kill_of_the_server(start_server: Callable[..., Server], large: Path) -> None:
     server = start_server()
     trace = server.upload(large)
     job = split(server, trace["id"], 4)
@@ -309,7 +309,7 @@ def test_events_go_on_after_the_server_was_killed(start_server: Callable[..., Se
     received = [event for _, event in again]
     again.close()
     assert received[-1]["state"] == "done"
-    assert received[-1]["attempts"] == 1  # that the server was killed was not the job's fault
+    assert received[-1]["attempts"] == 1  # the kill of the server does not count as an attempt
 
 
 def test_events_end_when_the_server_stops(start_server: Callable[..., Server], large: Path) -> None:
@@ -322,7 +322,7 @@ def test_events_end_when_the_server_stops(start_server: Callable[..., Server], l
     events.close()
 
 
-def test_an_ingest_tells_its_bytes_and_in_the_end_its_trace(server: Server, large: Path) -> None:
+def test_events_of_an_ingest_report_its_bytes_and_then_its_trace(server: Server, large: Path) -> None:
     trace = server.api.put("/traces/received-by-events.json", content=b"  " + large.read_bytes()).json()
     events = Events(server, trace["job"])
     received = [event for _, event in events]
@@ -342,7 +342,7 @@ def test_ingest_is_cancelled_when_its_trace_is_deleted(server: Server, large: Pa
     events.close()
 
 
-def test_follower_of_a_queued_ingest_learns_at_once_that_its_trace_is_deleted(server: Server, large: Path) -> None:
+def test_events_of_a_queued_ingest_end_when_its_trace_is_deleted(server: Server, large: Path) -> None:
     busy = server.api.put("/traces/busy.json", content=b"    " + large.read_bytes()).json()
     [worker] = server.children("service.jobs.children ingest")
     worker.suspend()
@@ -361,10 +361,10 @@ def test_unknown_job_has_no_events(server: Server) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_job")
 
 
-# -- what dies --------------------------------------------------------------------------------------------------
+# -- dying workers ----------------------------------------------------------------------------------------------
 
 
-def test_an_ingest_whose_workers_die_fails_after_so_many_attempts(
+def test_ingest_whose_workers_die_fails_after_the_allowed_attempts(
     start_server: Callable[..., Server], large: Path
 ) -> None:
     server = start_server(ingest_attempts=2)

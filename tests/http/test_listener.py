@@ -73,7 +73,7 @@ def test_listener_without_a_trace_explains_how_to_choose_one(listening: Server, 
         tab.recv(PATIENCE_S)
 
 
-def test_the_perfetto_client_reads_why_it_has_no_answer(listening: Server, step_trace: Path, port: int) -> None:
+def test_perfetto_client_receives_the_reason_of_a_refusal(listening: Server, step_trace: Path, port: int) -> None:
     trace = listening.upload(step_trace)["id"]
     assert listening.api.put("/listener", json={"trace": trace}).status_code == 200
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
@@ -88,7 +88,7 @@ def test_the_perfetto_client_reads_why_it_has_no_answer(listening: Server, step_
             perfetto.metric(["trace_metadata"])
 
 
-def test_the_perfetto_client_asks_sql(listening: Server, served_trace: str, port: int) -> None:
+def test_perfetto_client_runs_sql(listening: Server, served_trace: str, port: int) -> None:
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         assert [row.n for row in perfetto.query("SELECT count(*) AS n FROM slice")] == [487]
         row = next(iter(perfetto.query("SELECT 9007199254740993 AS i, 'ü' AS s, NULL AS n, 0.5 AS d")))
@@ -99,7 +99,7 @@ def test_the_perfetto_client_asks_sql(listening: Server, served_trace: str, port
             perfetto.query("SELECT nope")
 
 
-def test_the_perfetto_client_computes_metrics(listening: Server, served_trace: str, port: int) -> None:
+def test_perfetto_client_computes_metrics(listening: Server, served_trace: str, port: int) -> None:
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         assert perfetto.metric(["trace_metadata"]).trace_metadata.trace_duration_ns > 0
 
@@ -113,7 +113,7 @@ metric_spec {
 """
 
 
-def test_the_perfetto_client_summarizes(listening: Server, served_trace: str, port: int) -> None:
+def test_perfetto_client_computes_trace_summaries(listening: Server, served_trace: str, port: int) -> None:
     with TraceProcessor(addr=f"127.0.0.1:{port}") as perfetto:
         [slices] = perfetto.trace_summary([SUMMARY]).metric_bundles
         assert [row.values[0].double_value for row in slices.row] == [487]
@@ -121,7 +121,7 @@ def test_the_perfetto_client_summarizes(listening: Server, served_trace: str, po
             perfetto.trace_summary(["nothing_of_the_kind"])
 
 
-def test_several_clients_ask_at_once(listening: Server, served_trace: str, port: int) -> None:
+def test_several_perfetto_clients_run_sql_at_once(listening: Server, served_trace: str, port: int) -> None:
     def count(_: int) -> list[int]:
         with TraceProcessor(addr=f"localhost:{port}") as perfetto:
             return [row.n for _ in range(5) for row in perfetto.query("SELECT count(*) AS n FROM slice")]
@@ -130,9 +130,7 @@ def test_several_clients_ask_at_once(listening: Server, served_trace: str, port:
         assert list(clients.map(count, range(6))) == [[487] * 5] * 6
 
 
-def test_a_client_stays_with_the_trace_that_it_began_with(
-    listening: Server, served_trace: str, port: int, tmp_path: Path
-) -> None:
+def test_perfetto_client_keeps_its_first_trace(listening: Server, served_trace: str, port: int, tmp_path: Path) -> None:
     next_trace = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
     count = "SELECT count(*) AS n FROM slice"
     [[slices]] = listening.rows(next_trace, count)
@@ -146,11 +144,11 @@ def test_a_client_stays_with_the_trace_that_it_began_with(
     listening.api.put("/listener", json={"trace": served_trace}).raise_for_status()
 
 
-def test_a_client_that_pauses_need_not_connect_again(served_trace: str, port: int) -> None:
-    """It could not: Python's http.client sends its next request into the connection that was closed."""
+def test_idle_http_connection_stays_open(served_trace: str, port: int) -> None:
+    """Python's http.client does not reconnect: it would send its next request on the closed connection."""
     body = wire.QueryArgs(sql_query="SELECT 1").SerializeToString()
     head = f"POST /query HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", port), timeout=6) as connection:  # uvicorn gives idle ones 5 s
+    with socket.create_connection(("127.0.0.1", port), timeout=6) as connection:  # uvicorn's default is 5 s
         connection.sendall(head.encode() + body)
         while b"0\r\n\r\n" not in connection.recv(1 << 16):
             pass
@@ -158,8 +156,8 @@ def test_a_client_that_pauses_need_not_connect_again(served_trace: str, port: in
             connection.recv(1)
 
 
-def test_the_perfetto_package_loads_traces_of_the_server(listening: Server, served_trace: str) -> None:
-    """As its BatchTraceProcessor does with each, which needs pandas."""
+def test_perfetto_package_loads_traces_of_the_server(listening: Server, served_trace: str) -> None:
+    """Loads a trace like BatchTraceProcessor, which needs pandas."""
 
     def pieces() -> Iterator[bytes]:
         with listening.api.stream("GET", f"/traces/{served_trace}/download") as answer:
@@ -171,7 +169,7 @@ def test_the_perfetto_package_loads_traces_of_the_server(listening: Server, serv
 
 
 @pytest.mark.skipif(find_spec("pandas") is None, reason="BatchTraceProcessor needs pandas, which is not installed")
-def test_the_lines_of_the_engines_page_ask_all_traces(start_server: Callable[..., Server], step_trace: Path) -> None:
+def test_program_on_the_engines_page_queries_all_traces(start_server: Callable[..., Server], step_trace: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
     lines = page.split("```python\nimport json")[1].split("```")[0]
     server = start_server()
@@ -185,7 +183,9 @@ def test_the_lines_of_the_engines_page_ask_all_traces(start_server: Callable[...
     assert [line.split()[-1] for line in done.stdout.splitlines()] == ["n", "487", "487"]
 
 
-def test_a_client_that_brings_a_trace_is_refused_in_words(served_trace: str, port: int, step_trace: Path) -> None:
+def test_perfetto_client_with_its_own_file_is_refused_with_a_message(
+    served_trace: str, port: int, step_trace: Path
+) -> None:
     with pytest.raises(Exception, match="it loads no other file"):
         TraceProcessor(addr=f"127.0.0.1:{port}", trace=str(step_trace))
 
@@ -202,7 +202,7 @@ def test_uploaded_file_is_refused_in_the_message_that_its_client_reads(served_tr
     assert "it loads no other file" in wire.Rpc().append_result.FromString(answer.content).error
 
 
-def test_the_status_offers_the_trace_to_the_ui_and_to_our_own_copy_none(
+def test_status_offers_the_trace_to_the_public_ui_only(
     listening: Server, step_trace: Path, served_trace: str, door: httpx.Client, port: int
 ) -> None:
     offered = wire.StatusResult.FromString(door.post("/status").content)
@@ -215,7 +215,7 @@ def test_the_status_offers_the_trace_to_the_ui_and_to_our_own_copy_none(
     assert wire.StatusResult.FromString(own.content).loaded_trace_name == ""
 
 
-def test_the_status_tells_why_the_trace_cannot_be_opened(
+def test_status_has_the_reason_why_the_trace_cannot_be_opened(
     start_server: Callable[..., Server], step_trace: Path, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -223,7 +223,7 @@ def test_the_status_tells_why_the_trace_cannot_be_opened(
     trace = server.upload(step_trace)["id"]
     server.api.put("/listener", json={"trace": trace}).raise_for_status()
     answer = httpx.post(f"http://127.0.0.1:{port}/status", trust_env=False)
-    assert answer.status_code == 200  # else the UI would say nothing
+    assert answer.status_code == 200  # with an error status, the UI would show no message
     name = wire.StatusResult.FromString(answer.content).loaded_trace_name
     assert "\nIt can't be opened now: An engine on all of this would take about" in name
 
@@ -259,7 +259,7 @@ def test_listener_answers_on_both_loopback_addresses(served_trace: str, port: in
 
 
 def test_listener_without_ipv6_uses_ipv4(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(listening_module, "HOST_6", "2001:db8::1")  # no machine has an address for examples
+    monkeypatch.setattr(listening_module, "HOST_6", "2001:db8::1")  # an address for documentation, which no machine has
     state, port = ListenerState(), free_port()
     [bound] = bind(state, port, "http://127.0.0.1:1")
     with bound:
@@ -281,13 +281,13 @@ def test_server_starts_without_the_listener_if_its_port_is_taken(
         assert server.api.put("/listener", json={"trace": trace}).json() == state | {"trace": trace}
 
 
-def test_the_tables_of_others_survive_a_restore(listening: Server, served_trace: str, door: httpx.Client) -> None:
+def test_tables_of_other_clients_survive_a_restore(listening: Server, served_trace: str, door: httpx.Client) -> None:
     listening.query(served_trace, "CREATE TABLE kept AS SELECT 1 AS x")
     assert door.post("/restore_initial_tables").status_code == 200
     assert listening.rows(served_trace, "SELECT x FROM kept") == [[1]]
 
 
-def test_a_body_that_is_no_message_is_refused(served_trace: str, door: httpx.Client) -> None:
+def test_malformed_protobuf_body_is_refused(served_trace: str, door: httpx.Client) -> None:
     for call in ("query", "compute_metric"):
         answer = door.post(f"/{call}", content=b"\xff\xff\xff")
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_request"), call
@@ -302,7 +302,7 @@ def test_foreign_pages_are_refused(served_trace: str, door: httpx.Client, header
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_perfettos_own_page_is_let_in(served_trace: str, door: httpx.Client, origin: str) -> None:
+def test_pages_of_the_perfetto_ui_are_allowed(served_trace: str, door: httpx.Client, origin: str) -> None:
     answer = door.post("/status", headers={"Origin": origin})
     assert answer.headers["access-control-allow-origin"] == origin
     assert wire.StatusResult.FromString(answer.content).human_readable_version.startswith("Perfetto v54.0")
@@ -327,7 +327,7 @@ def test_a_foreign_page_gets_no_websocket(served_trace: str, port: int) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 403 ")
 
 
-def test_the_ui_speaks_over_a_websocket(served_trace: str, port: int) -> None:
+def test_ui_queries_over_a_websocket(served_trace: str, port: int) -> None:
     question = wire.request(wire.QUERY_STREAMING, query_args=wire.QueryArgs(sql_query="SELECT 7"))
     with connect(f"ws://127.0.0.1:{port}/websocket", origin=Origin("https://ui.perfetto.dev")) as tab:
         tab.send(wire.frame(question))
@@ -336,13 +336,13 @@ def test_the_ui_speaks_over_a_websocket(served_trace: str, port: int) -> None:
 
 
 def spoken(tab: ClientConnection, request: object) -> wire.Rpc:
-    """The one response to a request, as the UI sends it and reads it."""
+    """Send a request like the UI, and return its only response."""
     tab.send(wire.frame(request))
     (payload,) = wire.Deframer().feed(tab.recv(PATIENCE_S, decode=False))
     return wire.Rpc.FromString(payload)
 
 
-def test_a_tab_stays_with_its_trace_until_that_is_deleted(
+def test_tab_keeps_its_trace_until_that_is_deleted(
     listening: Server, step_trace: Path, served_trace: str, port: int, tmp_path: Path
 ) -> None:
     next_trace = listening.upload(write_trace(tmp_path / "other.json", TraceShape()))["id"]
@@ -360,10 +360,10 @@ def test_a_tab_stays_with_its_trace_until_that_is_deleted(
             spoken(tab, question)
 
 
-def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
+def test_reconnecting_tab_gets_no_other_trace(
     start_server: Callable[..., Server], step_trace: Path, tmp_path: Path
 ) -> None:
-    """A UI whose connection broke connects again and goes on, without a word about which trace it has."""
+    """The UI reconnects and continues its sequence of requests, without stating which trace it shows."""
     port = free_port()
     server = start_server(perfetto_port=port)
     first_trace, second_trace = (server.upload(step_trace, name)["id"] for name in ("one.json.gz", "two.json.gz"))
@@ -380,7 +380,7 @@ def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
             return False
 
     server.api.put("/listener", json={"trace": first_trace}).raise_for_status()
-    assert not goes_on()  # its trace may be one of a server before this one
+    assert not goes_on()  # the tab may show a trace of an earlier server process
     assert goes_on()
     server.api.put("/listener", json={"trace": second_trace}).raise_for_status()
     assert not goes_on()
@@ -388,7 +388,7 @@ def test_a_tab_that_comes_back_gets_no_other_trace_than_it_had(
     assert not goes_on()
 
 
-def test_a_trace_that_is_deleted_is_served_no_more(listening: Server, step_trace: Path, served_trace: str) -> None:
+def test_deleted_trace_is_no_longer_served(listening: Server, step_trace: Path, served_trace: str) -> None:
     deleted = listening.upload(step_trace)["id"]
     listening.api.put("/listener", json={"trace": deleted})
     listening.api.delete(f"/traces/{deleted}")
@@ -397,7 +397,9 @@ def test_a_trace_that_is_deleted_is_served_no_more(listening: Server, step_trace
     assert listening.api.put("/listener", json={"trace": served_trace}).status_code == 200
 
 
-def test_the_two_ports_do_not_serve_each_others_pages(served_trace: str, listening: Server, door: httpx.Client) -> None:
+def test_listener_and_server_do_not_serve_each_others_paths(
+    served_trace: str, listening: Server, door: httpx.Client
+) -> None:
     assert door.get("/api/v1/traces").status_code == 404
     assert listening.api.post(f"{listening.url}/status").status_code == 404
 

@@ -20,7 +20,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def browser(guarded: Server) -> Iterator[httpx.Client]:
-    """Keeps cookies."""
+    """A client that accepts HTML and keeps cookies."""
     with httpx.Client(base_url=guarded.url, trust_env=False, headers=PAGE) as client:
         yield client
 
@@ -41,7 +41,7 @@ def test_browser_without_a_session_is_redirected_to_login_and_back(browser: http
     assert browser.get("/traces/abc").status_code == 200
 
 
-def test_the_cookie_holds_no_token_and_is_this_sites_alone(browser: httpx.Client, guarded: Server) -> None:
+def test_cookie_holds_no_token_and_is_limited_to_this_site(browser: httpx.Client, guarded: Server) -> None:
     cookie = log_in(browser).headers["set-cookie"]
     assert TOKEN not in cookie
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}

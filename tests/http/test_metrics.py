@@ -13,7 +13,7 @@ TRACE = DATA / "cpu_train_steps.pt.trace.json.gz"
 
 
 def metrics(server: Server) -> dict[tuple[str, ...], float]:
-    """The values, by name and what is told of them."""
+    """Return the values by name and labels."""
     answer = server.api.get(f"{server.url}/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     return {
@@ -25,7 +25,7 @@ def metrics(server: Server) -> dict[tuple[str, ...], float]:
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    """One that nobody else asks."""
+    """A server without other clients."""
     return start_server()
 
 

@@ -29,9 +29,9 @@ def event(
 
 
 def write_opening(path: Path) -> Path:
-    """Write a trace of two steps in a frame that spans all, with slices that are alike in all that they show.
+    """Write a trace of two steps inside one frame, with slices of equal track, name, start and duration.
 
-    The `mark` of a slice is its position.
+    The argument `mark` of an event is its position in the document.
     """
     events = [event("frame", 0, 5000, cat="user_annotation")]
     events += [
@@ -44,7 +44,7 @@ def write_opening(path: Path) -> Path:
         events += [event(None, start, 3, tid=13), event("", start, 3, tid=13), event("zero", start + 3, 0, tid=13)]
         events += [event("zero", start + 3, 0, tid=13), event("nul\0\ud83d", start + 9, 1, tid=13)]
         events.append(event("kernel", start + 5, 70, pid=0, tid=7, cat="kernel"))
-        events.append(event("kernel", start + 35, 70, pid=0, tid=7, cat="kernel"))  # half over the one before
+        events.append(event("kernel", start + 35, 70, pid=0, tid=7, cat="kernel"))  # overlaps the kernel before it
         events.append(event("[memory]", start + 2, 0) | {"ph": "i", "s": "t"})
     events.append(event("later", 4999.5, 20))
     for position, entry in enumerate(events):
@@ -70,7 +70,7 @@ def opening(server: Server, opening_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def marked(opening_path: Path) -> list[dict[str, Any]]:
-    """The events that are slices with a place on the timeline."""
+    """The events with a place on the timeline: those with a `mark`."""
     events: list[dict[str, Any]] = json.loads(opening_path.read_text())["traceEvents"]
     return [event for event in events if "mark" in event.get("args", {})]
 
@@ -80,7 +80,7 @@ def opened(server: Server, trace: str, **params: Any) -> httpx.Response:
 
 
 def place(answer: httpx.Response) -> dict[str, Any]:
-    """What the page is to show."""
+    """Return the parameters in the UI's address: the time span and the slice to show."""
     assert answer.status_code == 307, answer.text
     address = urlsplit(answer.headers["location"])
     assert address.fragment == "!/viewer"
@@ -125,7 +125,7 @@ def test_a_selection_opens_at_its_time_with_a_margin(
     assert shown == {"visStart": start - margin, "visEnd": end + margin}
 
 
-def test_a_window_that_goes_beyond_the_trace_opens_on_what_the_trace_has_of_it(server: Server, opening: str) -> None:
+def test_window_beyond_the_trace_opens_at_the_part_within_it(server: Server, opening: str) -> None:
     assert place(opened(server, opening, start_ns=0)) == {"visStart": 0, "visEnd": 5_019_500}
     assert place(opened(server, opening, end_ns=1_000_000, relative=True)) == {"visStart": 0, "visEnd": 1_030_000}
 
@@ -138,7 +138,7 @@ def test_a_window_that_goes_beyond_the_trace_opens_on_what_the_trace_has_of_it(s
         {"phases": "M"},
     ],
 )  # fmt: skip
-def test_a_selection_that_is_refused_elsewhere_is_refused_alike(
+def test_invalid_selection_is_refused_like_that_of_a_download(
     server: Server, opening: str, params: dict[str, Any]
 ) -> None:
     answer, download = opened(server, opening, **params), server.api.get(f"/traces/{opening}/download", params=params)
@@ -155,7 +155,7 @@ def test_unknown_step_is_refused_with_the_known_steps(server: Server, opening: s
 
 
 def engine_marks(server: Server, trace: str, wanted: dict[str, Any], **view: Any) -> list[Any]:
-    """The marks of the slices that the engine has of that kind."""
+    """Return the marks of the engine's slices with the track, name and time of `wanted`, ordered by id."""
     name = wanted["name"].replace("'", "''")
     answer = server.query(trace, ALIKE.format(**wanted | {"name": name}), **view)
     assert answer.status_code == 200, answer.text
@@ -191,7 +191,7 @@ def test_the_slice_at_a_position_is_that_slice_in_the_engine(
             assert "not in the selection" in refused(answer, "unknown_slice")["detail"]
 
 
-def test_a_slice_is_shown_with_what_is_around_it(server: Server, opening: str, marked: list[dict[str, Any]]) -> None:
+def test_slice_is_shown_with_a_margin_around_it(server: Server, opening: str, marked: list[dict[str, Any]]) -> None:
     kernel = next(
         event["args"]["mark"] for event in marked if event.get("name") == "kernel" and event["ts"] > BASE_US + 2000
     )
@@ -202,13 +202,13 @@ def test_a_slice_is_shown_with_what_is_around_it(server: Server, opening: str, m
     assert (shown["visStart"], shown["visEnd"]) == (902_000 - 1000, 902_000 + 1000)
 
 
-def test_a_name_and_a_time_lead_to_the_slice_that_has_both(server: Server, opening: str) -> None:
+def test_name_and_time_select_the_matching_slice(server: Server, opening: str) -> None:
     time = BASE_US * 1000 + 1_200_001
     wanted = place(opened(server, opening, slice=f"at:{time}:it's: 50% \u00e9\n"))["slice"]
     assert wanted == {"ts": 1_200_001, "dur": 500, "name": "it's: 50% \u00e9\n", "pid": "10", "tid": "main", "nth": 0}
 
 
-def test_a_time_that_is_off_is_refused_with_the_nearest_slice_of_the_name(server: Server, opening: str) -> None:
+def test_time_without_a_slice_is_refused_with_the_nearest_slice_of_the_name(server: Server, opening: str) -> None:
     time = BASE_US * 1000 + 2_200_002
     problem = refused(opened(server, opening, slice=f"at:{time}:it's: 50% \u00e9\n"), "unknown_slice")
     assert problem["nearest"]["ts_ns"] == time - 1
@@ -220,7 +220,7 @@ def test_a_time_that_is_off_is_refused_with_the_nearest_slice_of_the_name(server
     )
 
 
-def test_a_name_and_a_time_of_several_slices_are_refused_with_their_positions(
+def test_ambiguous_name_and_time_are_refused_with_the_positions(
     server: Server, opening: str, marked: list[dict[str, Any]]
 ) -> None:
     alike = [event["args"]["mark"] for event in marked if (event.get("name"), event["ts"]) == ("alike", BASE_US + 1200)]
@@ -243,7 +243,7 @@ def test_malformed_slice_is_refused(server: Server, opening: str, opening_path: 
         assert refused(opened(server, opening, slice=text), "bad_slice")["forms"]
 
 
-def test_an_sql_id_is_taken_as_far_as_the_trace_may_have_it(server: Server, opening: str) -> None:
+def test_sql_id_beyond_the_trace_is_refused(server: Server, opening: str) -> None:
     assert place(opened(server, opening, slice="id:7")) == {"slice": {"id": 7}}
     assert "ids count from 0" in refused(opened(server, opening, slice="id:70000"), "unknown_slice")["detail"]
 
@@ -254,7 +254,7 @@ def test_sql_ids_are_the_same_for_all_args(server: Server, opening: str) -> None
     assert ids[0] == ids[1] == ids[2] != []
 
 
-def test_the_link_does_not_wait_for_an_engine(server: Server, opening_path: Path) -> None:
+def test_link_to_the_ui_starts_no_engine(server: Server, opening_path: Path) -> None:
     trace = str(server.upload(opening_path, "unasked.json")["id"])
     place(opened(server, trace, steps=3, slice="position:1"))
     assert trace not in {session["trace"] for session in server.api.get("/sessions").json()["sessions"]}

@@ -48,7 +48,7 @@ def test_a_trace_opens_in_the_ui(server: Server, trace: str) -> None:
     assert (answer.status_code, answer.headers["location"]) == (307, f"/perfetto/{trace}/#!/viewer")
 
 
-def test_the_ui_has_our_script_first_and_reaches_no_other_host(server: Server, trace: str) -> None:
+def test_ui_page_loads_our_script_first_and_allows_no_other_host(server: Server, trace: str) -> None:
     answer = page(server, f"/perfetto/{trace}/")
     scripts = [part.split(">")[0] for part in answer.text.split("<script")[1:]]
     assert "/static/perfetto.js" in scripts[0]
@@ -59,7 +59,7 @@ def test_the_ui_has_our_script_first_and_reaches_no_other_host(server: Server, t
     assert page(server, "/static/perfetto.js").status_code == 200
 
 
-def test_the_uis_files_are_served(server: Server, trace: str) -> None:
+def test_files_of_the_ui_are_served(server: Server, trace: str) -> None:
     index = page(server, f"/perfetto/{trace}/index.html")
     assert index.status_code == 200
     assert index.headers["content-type"].startswith("text/html")
@@ -105,7 +105,7 @@ def test_an_unknown_trace_has_no_ui(server: Server) -> None:
         assert (answer.status_code, answer.json()["code"]) == (404, "unknown_trace")
 
 
-# -- the stream ----------------------------------------------------------------------------------------------------
+# -- RPC -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_status_is_answered_at_once(server: Server, trace: str) -> None:
@@ -123,7 +123,7 @@ def test_tabs_share_an_engine(server: Server, trace: str) -> None:
     until(server, lambda: clients(server, trace) == 0)
 
 
-def test_a_tab_may_send_many_requests_ahead(server: Server, trace: str) -> None:
+def test_tab_may_pipeline_many_requests(server: Server, trace: str) -> None:
     with tab_on(server, trace) as tab:
         for number in range(300):
             tab.send(query(f"SELECT {number}"))
@@ -131,7 +131,7 @@ def test_a_tab_may_send_many_requests_ahead(server: Server, trace: str) -> None:
     assert answers == [[number] for number in range(300)]
 
 
-def test_a_tab_that_is_closed_stops_its_query(server: Server, trace: str) -> None:
+def test_closed_tab_stops_its_query(server: Server, trace: str) -> None:
     server.rows(trace, "SELECT 1")
     engine = psutil.Process(server.api.get(f"/traces/{trace}/session").json()["engine"]["pid"])
     with tab_on(server, trace) as tab:
@@ -160,7 +160,7 @@ def test_malformed_rpc_ends_the_connection(server: Server, trace: str, data: byt
     until(server, lambda: clients(server, trace) == 0)
 
 
-def test_tab_is_told_that_its_engine_has_ended(server: Server, step_trace: Path) -> None:
+def test_tab_is_closed_with_try_again_after_its_engine_ended(server: Server, step_trace: Path) -> None:
     trace = str(server.upload(step_trace)["id"])
     with tab_on(server, trace) as tab:
         tab.send(query("SELECT 1"))
@@ -173,12 +173,12 @@ def test_tab_is_told_that_its_engine_has_ended(server: Server, step_trace: Path)
     assert closed.value.rcvd.code == TRY_AGAIN
 
 
-def test_tab_on_an_unknown_trace_is_told_so(server: Server) -> None:
+def test_tab_on_an_unknown_trace_is_closed_with_the_reason(server: Server) -> None:
     with tab_on(server, "000000000000") as tab, pytest.raises(ConnectionClosed, match="No trace has the id"):
         tab.recv(PATIENCE_S)
 
 
-def test_a_tab_that_leaves_while_the_trace_loads_is_not_counted_on(
+def test_tab_closed_while_the_engine_loads_no_longer_counts(
     start_server: Callable[..., Server], large_trace: Path
 ) -> None:
     server = start_server()

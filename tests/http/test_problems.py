@@ -35,18 +35,18 @@ def test_every_error_has_the_same_shape(kind: type[TracedockError]) -> None:
     }
 
 
-def test_codes_tell_errors_apart() -> None:
+def test_each_error_class_has_its_own_code() -> None:
     leaves = [kind for kind in kinds() if not kind.__subclasses__()]
     assert len({kind.code for kind in leaves}) == len(leaves)
 
 
-def test_every_error_that_a_client_can_meet_has_a_status() -> None:
+def test_every_error_that_a_client_can_receive_has_a_status() -> None:
     without = {kind.__name__ for kind in kinds() if status_of(kind("")) == 500}
     assert without == {"TracedockError", "UploadError", "CatalogError", "CatalogInUse", "EngineError"}
     assert all(400 <= status < 600 for status in STATUS.values())
 
 
-def test_an_error_has_the_status_of_the_nearest_kind() -> None:
+def test_error_has_the_status_of_its_nearest_base_class() -> None:
     assert status_of(Truncated("")) == 422
     assert status_of(UploadError("")) == 500
 

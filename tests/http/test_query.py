@@ -28,7 +28,7 @@ def post_query(server: Server, trace: str, sql: str, accept: str = "", **more: o
 
 
 def request_of(trace: str, accept: str = "application/json", **question: object) -> bytes:
-    """A question as bytes."""
+    """Return the bytes of a query request."""
     body = json.dumps(question).encode()
     head = f"POST /api/v1/traces/{trace}/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Accept: {accept}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
@@ -41,7 +41,7 @@ def engine_of(server: Server, trace: str) -> psutil.Process:
 # -- forms ---------------------------------------------------------------------------------------------------------
 
 
-def test_json_is_exact(server: Server, trace: str) -> None:
+def test_json_result_is_exact(server: Server, trace: str) -> None:
     table = post_query(server, trace, VALUES).json()
     assert table["rows"] == [[9007199254740993, -0.5, 'ü,"', "", "AP8=", None, "Infinity"]]
     types = ["int", "double", "string", "string", "blob", "null", "double"]
@@ -52,21 +52,21 @@ def test_json_is_exact(server: Server, trace: str) -> None:
     assert table["elapsed_ms"] > 0
 
 
-def test_ndjson_is_exact(server: Server, trace: str) -> None:
+def test_ndjson_result_is_exact(server: Server, trace: str) -> None:
     answer = post_query(server, trace, VALUES, NDJSON)
     assert answer.headers["content-type"] == NDJSON
     values = [9007199254740993, -0.5, 'ü,"', "", "AP8=", None, "Infinity"]
     assert json.loads(answer.text) == dict(zip(NAMES, values, strict=True))
 
 
-def test_csv_is_exact(server: Server, trace: str) -> None:
+def test_csv_result_is_exact(server: Server, trace: str) -> None:
     answer = post_query(server, trace, VALUES, CSV)
     assert answer.headers["content-type"].startswith(CSV)
     assert answer.text.splitlines()[1] == '9007199254740993,-0.5,"ü,""","",AP8=,,Infinity'
     assert next(csv.reader(io.StringIO(answer.text))) == NAMES
 
 
-def test_arrow_is_exact(server: Server, trace: str) -> None:
+def test_arrow_result_is_exact(server: Server, trace: str) -> None:
     answer = post_query(server, trace, VALUES, ARROW)
     assert answer.headers["content-type"] == ARROW
     values = [9007199254740993, -0.5, 'ü,"', "", b"\0\xff", None, float("inf")]
@@ -113,7 +113,7 @@ def test_a_result_beyond_the_servers_bound_is_refused(start_server: StartServer,
     assert (answer.status_code, answer.json()["code"]) == (413, "result_too_large")
 
 
-# -- questions that are wrong --------------------------------------------------------------------------------------
+# -- invalid queries -----------------------------------------------------------------------------------------------
 
 
 def test_wrong_sql_is_reported_with_its_position(server: Server, trace: str) -> None:
@@ -171,7 +171,7 @@ def test_query_returns_202_while_the_engine_loads(start_server: StartServer, lar
 
 
 @pytest.mark.parametrize("accept", [NDJSON, CSV])
-def test_the_first_rows_come_before_the_query_is_done(server: Server, trace: str, accept: str) -> None:
+def test_first_rows_arrive_before_the_query_ends(server: Server, trace: str, accept: str) -> None:
     question = {"sql": ENDLESS_ROWS, "limit": None, "timeout_s": 10 * PATIENCE_S}
     with server.api.stream("POST", f"/traces/{trace}/query", json=question, headers={"Accept": accept}) as answer:
         lines = answer.iter_lines()
@@ -185,16 +185,16 @@ def test_a_stream_that_fails_ends_with_the_error_and_is_cut(server: Server, trac
         connection.sendall(request_of(trace, NDJSON, sql=ENDLESS_ROWS, limit=None, timeout_s=0.5))
         data = b"".join(iter(lambda: connection.recv(1 << 20), b""))
     assert data.startswith(b"HTTP/1.1 200 OK")
-    assert not data.endswith(b"0\r\n\r\n")  # a reader of chunks knows that it has not got all
+    assert not data.endswith(b"0\r\n\r\n")  # without the last chunk, a client knows that the response is incomplete
     last = [line for line in data.splitlines() if line.startswith(b"{")][-1]
     assert json.loads(last)["error"]["code"] == "query_timeout"
 
 
-# -- clients that leave --------------------------------------------------------------------------------------------
+# -- disconnected clients ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("accept", ["application/json", NDJSON, CSV, ARROW])
-def test_a_client_that_leaves_stops_its_query(server: Server, trace: str, accept: str) -> None:
+def test_disconnected_client_stops_its_query(server: Server, trace: str, accept: str) -> None:
     server.rows(trace, "SELECT 1")
     engine = engine_of(server, trace)
     sql = ENDLESS if accept in ("application/json", ARROW) else ENDLESS_ROWS
@@ -211,7 +211,7 @@ def test_a_client_that_leaves_stops_its_query(server: Server, trace: str, accept
     assert sum(engine.cpu_times()[:2]) - cpu_s < 0.05
 
 
-def test_a_client_that_leaves_while_it_waits_for_its_turn_is_dropped(server: Server, trace: str) -> None:
+def test_queued_query_of_a_disconnected_client_is_dropped(server: Server, trace: str) -> None:
     server.rows(trace, "SELECT 1")
     with connected(server) as running:
         running.sendall(request_of(trace, NDJSON, sql=ENDLESS_ROWS, limit=None, timeout_s=10 * PATIENCE_S))
@@ -227,7 +227,7 @@ def test_slow_reader_blocks_no_other_client(server: Server, trace: str) -> None:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sql = ENDLESS_ROWS.replace("FROM c)", "FROM c LIMIT 300000)")
         slow.sendall(request_of(trace, NDJSON, sql=sql, limit=None))
-        assert slow.recv(10)  # and no more
+        assert slow.recv(10)  # and reads nothing further
         assert server.rows(trace, "SELECT 1") == [[1]]
 
 

@@ -27,14 +27,14 @@ COUNT = "SELECT count(*) FROM slice WHERE dur >= 0"
 
 
 class Door(ABC):
-    """One way to the engine of the trace."""
+    """A path by which a client sends SQL to the engine of a trace."""
 
     def __init__(self, server: Server, trace: str, port: int) -> None:
         self.server, self.trace, self.port = server, trace, port
 
     @abstractmethod
     def ask(self, sql: str) -> str:
-        """What goes wrong with that SQL, or nothing."""
+        """Run SQL, and return its error, or an empty text if it succeeds."""
 
 
 class Query(Door):
@@ -60,7 +60,7 @@ class Tab(Door):
         return connect(self.address, max_size=None)
 
     def rpc_answers(self, request: object) -> list[wire.Rpc]:
-        """The answers to a request, on a connection of its own."""
+        """Send a request on a new connection, and return its responses."""
         with self.connected() as tab:
             tab.send(wire.frame(request))
             deframer, answers = wire.Deframer(), list[wire.Rpc]()
@@ -77,7 +77,7 @@ class Tab(Door):
 
 
 class ListenersTab(Tab):
-    """The same on the localhost listener."""
+    """The WebSocket of the localhost listener."""
 
     @property
     def address(self) -> str:
@@ -85,7 +85,7 @@ class ListenersTab(Tab):
 
 
 class Listener(Door):
-    """What Perfetto's Python client posts to the localhost listener."""
+    """`POST /query` of the localhost listener, as Perfetto's Python client sends it."""
 
     def ask(self, sql: str) -> str:
         body = wire.QueryArgs(sql_query=sql).SerializeToString()
@@ -139,7 +139,7 @@ def tab(request: pytest.FixtureRequest, besieged: Server, trace: str, port: int)
 
 @pytest.fixture(autouse=True)
 def unharmed(besieged: Server, trace: str) -> Iterator[None]:
-    """After each attack: the server lives, has no more files than before, and the trace answers everybody."""
+    """Assert after each attack that the server runs, its files are unchanged, and the trace can be queried."""
     before = files(besieged)
     pid = besieged.pid
     yield
@@ -150,7 +150,7 @@ def unharmed(besieged: Server, trace: str) -> Iterator[None]:
 
 
 def files(server: Server) -> dict[str, str]:
-    """What lies in the data folder: the names of all, the contents of those that nothing of ours writes to."""
+    """Return a digest for each path in the data folder; empty for folders and for files that the server writes."""
     errors = {}
     for path in server.data.rglob("*"):
         own = path.name.startswith(("catalog", "audit", "tokens")) or not path.is_file()
@@ -158,7 +158,7 @@ def files(server: Server) -> dict[str, str]:
     return errors
 
 
-def test_the_server_says_at_its_start_how_engines_are_guarded(besieged: Server) -> None:
+def test_server_logs_the_guards_of_engines_at_start(besieged: Server) -> None:
     assert "guards of the engines: Landlock ABI " in besieged.log_text()
 
 
@@ -193,14 +193,14 @@ def test_no_sql_reaches_a_file(sql: str, door: Door, tmp_path: Path) -> None:
     assert door.ask(COUNT) == ""
 
 
-def test_a_refusal_is_told_with_its_place(besieged: Server, trace: str) -> None:
+def test_refused_statement_is_reported_with_its_position(besieged: Server, trace: str) -> None:
     answer = besieged.query(trace, "SELECT 1;\n  ATTACH '/etc/passwd' AS p")
     assert answer.status_code == 403
     problem = answer.json()
     assert (problem["code"], problem["word"], problem["line"], problem["column"]) == ("sql_refused", "ATTACH", 2, 3)
 
 
-def test_a_summary_carries_no_such_sql(trace: str, tab: Tab, port: int, tmp_path: Path) -> None:
+def test_forbidden_sql_in_a_trace_summary_is_refused(trace: str, tab: Tab, port: int, tmp_path: Path) -> None:
     sql = f"SELECT 1 AS x; ATTACH '{tmp_path / 'new'}' AS n"
     metric = {"id": "red", "value": "x", "query": {"sql": {"sql": sql, "column_names": ["x"]}}}
     request = wire.request(wire.SUMMARIZE_TRACE, trace_summary_args={"proto_specs": [{"metric_spec": [metric]}]})
@@ -218,7 +218,7 @@ def test_a_summary_carries_no_such_sql(trace: str, tab: Tab, port: int, tmp_path
 def test_endless_statements_are_stopped(sql: str, door: Door) -> None:
     error = door.ask(sql)
     if sql == ENDLESS_ROWS and isinstance(door, Query):
-        assert error == ""  # it had as many rows as it asked for
+        assert error == ""  # the default limit of rows ends this query
     else:
         assert "stopped after" in error or "memory" in error
     assert door.ask(COUNT) == ""
@@ -240,20 +240,20 @@ NUMBERS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 
 )
 def test_statements_that_exhaust_memory_are_stopped(sql: str, door: Door) -> None:
     error = door.ask(sql)
-    assert error or "2000000000, 'x'" in sql  # which SQLite answers with NULL where it has the time
+    assert error or "2000000000, 'x'" in sql  # SQLite returns NULL for this unless the deadline comes first
     assert door.ask(COUNT) == ""
     assert sum(engine.memory_info().rss for engine in door.server.children("--stdiod")) < MEMORY
 
 
-# -- the stream ------------------------------------------------------------------------------------------------------
+# -- RPC -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [*range(1, 3), *range(7, 10), 11, 13, *range(16, 23), 99])
-def test_no_request_of_the_protocol_spoils_the_trace(method: int, tab: Tab) -> None:
+def test_no_rpc_method_changes_the_trace(method: int, tab: Tab) -> None:
     tab.server.rows(tab.trace, f"DROP TABLE IF EXISTS mine; CREATE TABLE mine AS SELECT {method} AS x")
     modules = {"package_name": "slices", "allow_override": True}
     spoiling = wire.Rpc(append_trace_data=b'{"traceEvents":[]}', register_sql_package_args=modules)
-    request = wire.Rpc.FromString(b"\x10" + wire.varint(method) + spoiling.SerializeToString())  # also unknown ones
+    request = wire.Rpc.FromString(b"\x10" + wire.varint(method) + spoiling.SerializeToString())  # some are unknown
     with suppress(ConnectionClosed):
         tab.rpc_answers(request)
     assert tab.server.rows(tab.trace, "SELECT x FROM mine") == [[method]]
@@ -289,19 +289,19 @@ def test_malformed_frames_end_the_connection(data: bytes | str, tab: Tab) -> Non
     assert closed.value.rcvd.code == NO_TRY_AGAIN
 
 
-def test_a_message_beyond_all_bounds_ends_the_connection(tab: Tab) -> None:
+def test_oversized_message_ends_the_connection(tab: Tab) -> None:
     with tab.connected() as connection:
-        with suppress(ConnectionClosed):  # as soon as it is noticed
+        with suppress(ConnectionClosed):  # the server may close the connection during the transfer
             connection.send(b"\x0a" + wire.varint(FILE_PIECE_MAX + 1) + bytes(FILE_PIECE_MAX + 1))
         with pytest.raises(ConnectionClosed):
             connection.recv(10)
 
 
-# -- the doors -------------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", [False, True], ids=["server", "listener"])
-def test_ten_megabytes_of_headers_cost_nothing(listener: bool, besieged: Server, port: int) -> None:
+def test_ten_megabytes_of_headers_take_no_memory(listener: bool, besieged: Server, port: int) -> None:
     before = psutil.Process(besieged.pid).memory_info().rss
     target = Server(besieged.data)
     target.url = f"http://127.0.0.1:{port}" if listener else besieged.url
@@ -318,25 +318,25 @@ def test_ten_megabytes_of_headers_cost_nothing(listener: bool, besieged: Server,
     ("name", "value", "status", "code"),
     [("Origin", EVIL, 403, "wrong_origin"), ("Host", "evil.example", 421, "wrong_host")],
 )
-def test_another_sites_page_gets_nothing(
+def test_page_of_another_site_is_refused(
     name: str, value: str, status: int, code: str, besieged: Server, trace: str
 ) -> None:
     question = json.dumps({"sql": "SELECT 1"})
-    headers = {name: value, "Content-Type": "text/plain"}  # which a browser sends without asking first
+    headers = {name: value, "Content-Type": "text/plain"}  # a browser sends this type without a preflight
     answer = besieged.api.post(f"/traces/{trace}/query", content=question, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert "access-control-allow-origin" not in answer.headers
 
 
 @pytest.mark.parametrize("headers", [{"Origin": EVIL}, {"Host": "evil.example"}, {"Origin": "null"}])
-def test_another_sites_page_gets_nothing_of_the_listener(headers: dict[str, str], trace: str, port: int) -> None:
+def test_listener_refuses_pages_of_other_sites(headers: dict[str, str], trace: str, port: int) -> None:
     for call in ("status", "query"):
         answer = httpx.post(f"http://127.0.0.1:{port}/{call}", headers=headers, trust_env=False)
         assert answer.status_code == 403
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_another_sites_page_gets_no_stream(tab: Tab) -> None:
+def test_websocket_refuses_pages_of_other_sites(tab: Tab) -> None:
     with pytest.raises(InvalidStatus) as refused:
         connect(tab.address, origin=Origin(EVIL))
     assert refused.value.response.status_code == 403

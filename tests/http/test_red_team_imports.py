@@ -20,7 +20,7 @@ FINAL = {400, 403, 404, 422}
 
 
 class Field:
-    """A folder that is an import root, and one beside it that is not."""
+    """A server, its import root, and a folder next to the root, which the server must not import."""
 
     def __init__(self, base: Path) -> None:
         self.root = base / "root"
@@ -47,7 +47,7 @@ def runs(field: Field, tmp_path: Path) -> Path:
 
 
 def attempted(server: Server, path: str, **options: object) -> tuple[int, list[dict[str, Any]]]:
-    """The status of an import, and the traces that it made, which are read."""
+    """Import a path; return the status and the ingested traces, none if the import is refused."""
     answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": path} | options)
     if answer.status_code != 202:
         assert answer.headers["content-type"] == "application/problem+json"
@@ -76,7 +76,7 @@ def names_in(server: Server, trace: dict[str, Any]) -> set[str]:
         "{root}x/secret.json", "x" * 5000, "a\nb.json", "\ud800.json", "{root}//../outside//secret.json",
     ],
 )  # fmt: skip
-def test_a_path_that_leads_out_is_refused(field: Field, path: str) -> None:
+def test_path_outside_the_root_is_refused(field: Field, path: str) -> None:
     path = path.format(outside=field.outside, root=field.root, data=field.server.data)
     content = json.dumps({"path": path}).encode()
     answer = field.server.api.post("/traces/import", params={"wait": 60}, content=content)
@@ -85,7 +85,7 @@ def test_a_path_that_leads_out_is_refused(field: Field, path: str) -> None:
     assert field.server.api.get("/healthz").status_code in (200, 404)
 
 
-# -- what lies in the root ---------------------------------------------------------------------------------------------
+# -- files in the root -------------------------------------------------------------------------------------------------
 
 
 def symlink(field: Field, file: Path) -> None:
@@ -180,14 +180,14 @@ def test_files_outside_the_root_are_not_imported(
 
 
 @pytest.mark.parametrize("pattern", ["", "/*.json", "/**/*.json"])
-def test_a_linked_folder_is_not_walked(field: Field, runs: Path, pattern: str) -> None:
+def test_symlinked_folder_is_not_followed(field: Field, runs: Path, pattern: str) -> None:
     (runs / "inner").symlink_to(field.outside)
     assert attempted(field.server, f"{runs}{pattern}")[1] == []
     assert attempted(field.server, f"{runs}/inner/secret.json") == (403, [])
 
 
 @pytest.mark.parametrize("name", [b"a\nb.json", b"a\xff.json", "a\u202egpj.json".encode(), b" .json", b"a\\b.json"])
-def test_a_file_of_an_odd_name_is_taken_or_told(field: Field, runs: Path, name: bytes) -> None:
+def test_file_with_an_unusual_name_is_imported_or_skipped(field: Field, runs: Path, name: bytes) -> None:
     Path(os.fsdecode(os.fsencode(runs) + b"/" + name)).write_bytes(GOOD)
     status, traces = attempted(field.server, str(runs))
     assert status == 202
@@ -240,7 +240,7 @@ def test_members_of_archives_stay_inside(field: Field, runs: Path, member: tuple
     assert not list((field.server.data / "incoming").iterdir())
 
 
-def test_a_root_that_became_a_link_gives_nothing(tmp_path: Path, start_server: Callable[..., Server]) -> None:
+def test_root_replaced_by_a_symlink_is_not_read(tmp_path: Path, start_server: Callable[..., Server]) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()

@@ -1,6 +1,6 @@
-"""Every route and every method, by callers of every scope: forbidden ones get 401 or 403, and none gets a 5xx.
+"""Requests for every route and method with every scope: forbidden ones get 401 or 403, and none gets a 5xx.
 
-The routes are those that the app has at the time of the test: a new one is attacked without a line here.
+The routes are read from the app, so a new route is attacked without a change here.
 """
 
 import re
@@ -30,7 +30,7 @@ PUBLIC = {
     r"/logout": "ends the session of the browser that asks",
     r"/static/.*": "the scripts and styles of that page",
 }
-"""What is there for everybody, and why."""
+"""Patterns of the paths that need no token, each with the reason."""
 
 READING = {
     ("POST", "/api/v1/traces/{trace_id}/query"): "SQL reads; the engine refuses what would not",
@@ -39,7 +39,7 @@ READING = {
     ("POST", "/api/v1/traces/{trace_id}/split"): "a dry run makes nothing; the route itself refuses the rest",
     ("POST", "/perfetto/{view}/rpc/status"): "the UI asks so",
 }
-"""Calls that are no GET and that a token may make that may only read, and why."""
+"""Unsafe methods and paths that read scope allows, each with the reason."""
 
 JUNK = [b"", b"{}", b"[]", b"\xff\x00", b'{"traces": [1], "sql": 7, "path": null}']
 
@@ -75,7 +75,7 @@ def may_read(method: str, path: str) -> bool:
 
 
 class Besieged:
-    """A server that asks for a token, two who have one, and a trace."""
+    """A server that requires a token, a token of each scope, and a trace."""
 
     def __init__(self, data: Path, file: Path) -> None:
         with closing(Tokens(data / "tokens.sqlite")) as tokens:
@@ -97,7 +97,7 @@ class Besieged:
         return self.server.api.request(method, f"{self.server.url}{path}", headers=headers, content=content)
 
     def state(self) -> list[object]:
-        """What a caller without rights could have changed."""
+        """Return the state that a caller without write scope must not change."""
         collections = ("traces", "groups", "jobs", "imports", "listener")
         answers = [self.ask("GET", f"/api/v1/{name}", self.bearer(self.writer)).json() for name in collections]
         return [*answers, sorted(str(path) for path in self.server.data.rglob("*"))]
@@ -145,7 +145,7 @@ def test_only_public_routes_answer_without_a_token(method: str, besieged: Besieg
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_token_that_may_read_changes_nothing(method: str, besieged: Besieged) -> None:
+def test_token_with_read_scope_changes_nothing(method: str, besieged: Besieged) -> None:
     before = besieged.state()
     wrong = []
     for path in ROUTES:
@@ -167,10 +167,10 @@ def test_read_scope_allows_only_the_dry_run_of_a_split(besieged: Besieged) -> No
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_token_that_may_write_is_let_in_and_junk_breaks_nothing(method: str, besieged: Besieged) -> None:
+def test_token_with_write_scope_is_authorized_and_junk_breaks_nothing(method: str, besieged: Besieged) -> None:
     wrong = []
     for path, methods in ROUTES.items():
-        for content in JUNK if method not in (*SAFE, "CONNECT") else [b""]:  # these have no body
+        for content in JUNK if method not in (*SAFE, "CONNECT") else [b""]:  # these methods have no body
             answer = besieged.ask(method, filled(path), besieged.bearer(besieged.writer), content)
             allowed = {name.strip() for name in answer.headers.get("allow", "").split(",")}
             right = answer.status_code < 500 and answer.status_code not in (401, 403)
@@ -198,7 +198,7 @@ def test_unknown_paths_need_a_token_too(method: str, path: str, besieged: Besieg
     answers = [besieged.ask(method, path, headers) for headers in ({}, *map(besieged.bearer, besieged.tokens))]
     stranger, reader, writer = (answer.status_code for answer in answers)
     assert (stranger, reader == 403) == (401, method not in SAFE)
-    assert writer in (307, 404, 405) or (method, writer) == ("OPTIONS", 204)  # which tells of no file
+    assert writer in (307, 404, 405) or (method, writer) == ("OPTIONS", 204)  # an answer that reveals no file
 
 
 @pytest.mark.parametrize("path", ["/static/nothing.js", "/static/%2e%2e/pages.py", "/static/%2e%2e%2fpages.py"])

@@ -53,7 +53,7 @@ def kernels(guarded: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def truth(guarded: Server, kernels: str) -> list[object]:
-    """What another client reads before all attacks."""
+    """The answers that another client reads before all attacks."""
     return answers(guarded, kernels)
 
 
@@ -69,7 +69,7 @@ def unharmed(guarded: Server, kernels: str, truth: list[object]) -> Iterator[Non
 
 
 def answers(server: Server, trace: str) -> list[object]:
-    """What another client reads of the trace, and what the server says of its engine."""
+    """Return the results that another client reads from the trace, and the pid and account of its engine."""
     session = server.api.post(f"/traces/{trace}/session", params={"wait": 30}).json()
     return [*server.rows(trace, BASE), server.engine(trace).pid, session["account"]]
 
@@ -256,7 +256,7 @@ PIECES = (
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sql=st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join))
-def test_no_mixture_of_words_changes_what_other_clients_read(
+def test_no_combination_of_fragments_changes_what_other_clients_read(
     sql: str, guarded: Server, kernels: str, truth: list[object]
 ) -> None:
     guarded.query(kernels, sql)
@@ -279,7 +279,7 @@ def test_tables_of_a_client_are_its_own(guarded: Server, kernels: str, port: int
     assert guarded.rows(kernels, "SELECT x FROM mine") == [[2]]
 
 
-def test_a_refused_name_is_told_with_its_place_and_what_to_do(guarded: Server, kernels: str) -> None:
+def test_refused_name_is_reported_with_its_position_and_a_remedy(guarded: Server, kernels: str) -> None:
     answer = guarded.query(kernels, "SELECT 1;\n  DROP VIEW Slice")
     problem = answer.json()
     assert answer.status_code == 403
@@ -287,7 +287,7 @@ def test_a_refused_name_is_told_with_its_place_and_what_to_do(guarded: Server, k
     assert "choose another name" in problem["detail"]
 
 
-def test_every_name_that_the_standard_library_brings_is_built_in(guarded: Server, kernels: str) -> None:
+def test_every_name_of_the_standard_library_is_protected(guarded: Server, kernels: str) -> None:
     listed = "SELECT name FROM sqlite_master UNION SELECT name FROM pragma_function_list"
     before = {name for [name] in guarded.rows(kernels, listed)}
     guarded.rows(kernels, "INCLUDE PERFETTO MODULE *; SELECT 1")

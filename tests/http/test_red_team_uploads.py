@@ -30,7 +30,7 @@ def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def _unharmed(besieged: Server) -> Iterator[None]:
-    """After each attack the server answers, and nothing lies about."""
+    """Assert after each attack that the server answers and has no stray files."""
     yield
     assert besieged.api.get(f"{besieged.url}/healthz").status_code == 200
     before = {trace["id"] for trace in besieged.api.get("/traces", params={"limit": 500}).json()["traces"]}
@@ -39,14 +39,14 @@ def _unharmed(besieged: Server) -> Iterator[None]:
 
 
 def answer_to(server: Server, request: bytes) -> bytes:
-    """The answer to bytes."""
+    """Send bytes, and return the response."""
     with connected(server) as connection:
         connection.sendall(request)
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
 def status_of(answer: bytes) -> int:
-    """The last status, or 0 where the connection just ended."""
+    """Return the status of the last response, or 0 if the connection ended without a response."""
     return int(answer.rpartition(b"HTTP/1.1 ")[2][:3] or 0) if answer else 0
 
 
@@ -92,14 +92,14 @@ def put_head(*fields: str, name: str = "a.json") -> bytes:
         ([f"Content-Length: {len(GOOD)}", "X\x00Y: z"], GOOD),
     ],
 )
-def test_a_body_that_is_framed_wrongly_is_no_trace(besieged: Server, fields: list[str], body: bytes) -> None:
+def test_body_with_wrong_framing_becomes_no_trace(besieged: Server, fields: list[str], body: bytes) -> None:
     before = besieged.api.get("/traces", params={"name": "a.json"}).json()["traces"]
     answer = answer_to(besieged, put_head(*fields) + body)
     assert status_of(answer) in {400, 408, 411, 413, 417, 501}, answer[:300]
     assert besieged.api.get("/traces", params={"name": "a.json"}).json()["traces"] == before
 
 
-def test_bytes_after_a_body_are_not_part_of_it(besieged: Server) -> None:
+def test_bytes_after_a_body_are_no_second_request(besieged: Server) -> None:
     hidden = b"DELETE /api/v1/traces/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answer = answer_to(besieged, put_head("Content-Length: 4", "Transfer-Encoding: chunked") + b"0\r\n\r\n" + hidden)
     assert answer.count(b"HTTP/1.1 ") == 1
@@ -121,7 +121,7 @@ def test_invalid_file_name_is_refused(besieged: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["con.json", "nul", "a.json.", "-rf", "a;b|c&d.json", "<script>.json", "'\".json"])
-def test_an_odd_name_is_just_a_name(besieged: Server, name: str) -> None:
+def test_unusual_file_name_is_accepted_unchanged(besieged: Server, name: str) -> None:
     answer = besieged.api.put(f"/traces/{quote(name)}", params={"wait": 60}, content=GOOD)
     assert (answer.status_code, answer.json()["name"]) == (201, name)
 
@@ -130,7 +130,7 @@ def test_an_odd_name_is_just_a_name(besieged: Server, name: str) -> None:
 
 
 def windowed() -> bytes:
-    """A frame of zstd that asks for a window of 2 GiB, with one block that is stored as it is."""
+    """Return a zstd frame that declares a window of 2 GiB and has one raw block."""
     return b"\x28\xb5\x2f\xfd\x00\xa8" + (len(GOOD) << 3 | 1).to_bytes(3, "little") + GOOD
 
 
@@ -202,7 +202,7 @@ def test_a_hostile_body_is_refused_or_reported(besieged: Server, content: bytes)
         {"Upload-Length": "5", "Tus-Resumable": "0.2.0"},
     ],
 )  # fmt: skip
-def test_a_wrong_announcement_is_refused(besieged: Server, headers: dict[str, str]) -> None:
+def test_invalid_upload_creation_is_refused(besieged: Server, headers: dict[str, str]) -> None:
     encoded = [(name.encode(), value.encode()) for name, value in (tus.VERSION | headers).items()]
     answer = besieged.api.post("/uploads", headers=encoded)
     assert answer.status_code in {400, 412, 413}, answer.text
@@ -225,7 +225,7 @@ def test_a_wrong_announcement_is_refused(besieged: Server, headers: dict[str, st
         ({"Upload-Offset": "0", "Upload-Length": "1"}, 400),
     ],
 )
-def test_a_wrong_chunk_is_refused(besieged: Server, headers: dict[str, str], status: int) -> None:
+def test_invalid_chunk_is_refused(besieged: Server, headers: dict[str, str], status: int) -> None:
     upload = tus.begin(besieged, 50)
     try:
         answer = besieged.api.patch(upload, content=b"x" * 10, headers=tus.CHUNK | headers)
@@ -237,7 +237,7 @@ def test_a_wrong_chunk_is_refused(besieged: Server, headers: dict[str, str], sta
     assert tus.send(besieged, upload, 0, b"x").status_code in {404, 410}
 
 
-def test_chunks_at_once_do_not_mix(besieged: Server) -> None:
+def test_only_one_of_several_simultaneous_chunks_is_accepted(besieged: Server) -> None:
     upload = tus.begin(besieged, len(GOOD))
     with ThreadPoolExecutor(8) as threads:
         answers = [*threads.map(lambda _: tus.send(besieged, upload, 0, GOOD), range(8))]

@@ -66,7 +66,7 @@ def endless_target() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("pieces", [endless_fields, endless_field, endless_target])
-def test_ten_megabytes_of_head_are_not_kept(server: Server, pieces: Callable[[], Iterator[bytes]]) -> None:
+def test_ten_megabytes_of_head_are_not_kept_in_memory(server: Server, pieces: Callable[[], Iterator[bytes]]) -> None:
     process = psutil.Process(server.pid)
     sent_raw(server, head() + LAST)
     before = process.memory_info().rss
@@ -97,6 +97,6 @@ def test_bytes_after_a_refused_head_are_no_request(server: Server) -> None:
     )
 
 
-def test_requests_one_after_another_are_each_measured_anew(server: Server) -> None:
+def test_each_request_on_a_connection_is_measured_anew(server: Server) -> None:
     half_head = head("/healthz", f"X: {'x' * (HEAD_MAX // 2)}")
     assert sent_raw(server, (half_head + b"\r\n") * 7 + half_head + LAST).count(b"HTTP/1.1 200 ") == 8

@@ -1,4 +1,4 @@
-"""Disk space: quota and floor refuse with the numbers, retention frees space, deleted bytes are gone."""
+"""Disk space: equal uploads, the quota, the floor of free space, retention, deletion and reservations."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _numbers = count(1)
 
 
 def body(size: int = 100_000) -> bytes:
-    """A trace of about so many bytes, of which there is no other."""
+    """Return a trace of about `size` bytes that equals no other trace."""
     return json.dumps({"traceEvents": [{"ph": "X", "ts": next(_numbers), "dur": 1, "pid": 1, "tid": 1, "name": "x"}]}
                       ).encode() + b" " * size  # fmt: skip
 
@@ -43,7 +43,7 @@ def names(server: Server) -> list[str]:
 
 
 def bytes_on_disk(server: Server) -> set[str]:
-    """Names of all that lies in the folders of traces."""
+    """Return the paths of all files in the folders of traces."""
     return {
         str(path.relative_to(server.data))
         for part in ("originals", "columns", "incoming", "making")
@@ -52,7 +52,7 @@ def bytes_on_disk(server: Server) -> set[str]:
     }
 
 
-# -- the same bytes -----------------------------------------------------------------------------------------------
+# -- equal uploads ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert started.stop() == 0
 
 
-def test_the_same_bytes_are_stored_once_and_read_once(open_server: Server) -> None:
+def test_equal_uploads_are_stored_and_ingested_once(open_server: Server) -> None:
     content = body()
     first = upload_id(open_server, "a.json", content)
 
@@ -91,7 +91,7 @@ def test_shared_bytes_live_as_long_as_their_last_trace(open_server: Server) -> N
     assert not [content for content in bytes_on_disk(open_server) if first in content or second in content]
 
 
-def test_a_name_that_tells_another_rank_is_read_anew(open_server: Server) -> None:
+def test_equal_bytes_are_ingested_again_if_the_name_states_another_rank(open_server: Server) -> None:
     content = body()
     first = put(open_server, "rank3.json", content, wait=60).json()
     second = put(open_server, "rank4.json", content, wait=60).json()
@@ -100,9 +100,9 @@ def test_a_name_that_tells_another_rank_is_read_anew(open_server: Server) -> Non
     assert (open_server.data / "originals" / first["id"]).samefile(open_server.data / "originals" / second["id"])
 
 
-def test_the_same_bytes_at_once_are_stored_once_and_all_come_through(open_server: Server) -> None:
+def test_simultaneous_equal_uploads_become_ready_and_are_stored_once(open_server: Server) -> None:
     content = body(3_000_000)
-    answers = [open_server.api.put("/traces/c.json", content=content) for _ in range(4)]  # none is read yet
+    answers = [open_server.api.put("/traces/c.json", content=content) for _ in range(4)]  # none is ingested yet
     ids = [answer.json()["id"] for answer in answers]
 
     for trace_id in ids:
@@ -110,7 +110,7 @@ def test_the_same_bytes_at_once_are_stored_once_and_all_come_through(open_server
     assert len({(open_server.data / "originals" / trace_id).stat().st_ino for trace_id in ids}) == 1
 
 
-def test_bytes_that_could_not_be_read_are_tried_again(open_server: Server) -> None:
+def test_bytes_that_failed_are_ingested_again(open_server: Server) -> None:
     content = b"no trace" + str(next(_numbers)).encode()
     first, second = (put(open_server, "x.json", content, wait=60).json() for _ in range(2))
 
@@ -121,7 +121,7 @@ def test_bytes_that_could_not_be_read_are_tried_again(open_server: Server) -> No
 # -- quota and floor ----------------------------------------------------------------------------------------------
 
 
-def test_beyond_the_quota_an_upload_is_refused_before_and_while_it_comes(start_server: Start) -> None:
+def test_upload_beyond_the_quota_is_refused_before_or_during_transfer(start_server: Start) -> None:
     server = start_server(quota_bytes=10_000_000)
     upload_id(server, content=body(3_000_000))
 
@@ -142,7 +142,7 @@ def test_beyond_the_quota_an_upload_is_refused_before_and_while_it_comes(start_s
     assert len(names(server)) == 1
 
 
-def test_deleting_a_trace_frees_its_room_at_once(start_server: Start) -> None:
+def test_deletion_of_a_trace_frees_its_quota_at_once(start_server: Start) -> None:
     server = start_server(quota_bytes=18_000_000)
     trace = upload_id(server, content=body(10_000_000))
     assert put(server, content=body(10_000_000)).status_code == 507
@@ -152,7 +152,7 @@ def test_deleting_a_trace_frees_its_room_at_once(start_server: Start) -> None:
     assert put(server, content=body(10_000_000)).status_code == 201
 
 
-def test_the_same_bytes_count_once(start_server: Start) -> None:
+def test_equal_uploads_count_once_towards_the_quota(start_server: Start) -> None:
     server = start_server(quota_bytes=18_000_000)
     content = body(5_000_000)
 
@@ -160,7 +160,7 @@ def test_the_same_bytes_count_once(start_server: Start) -> None:
         assert put(server, content=content).status_code == 201
 
 
-def test_the_floor_of_the_disk_stays_free(start_server: Start, tmp_path: Path) -> None:
+def test_upload_below_the_floor_of_free_space_is_refused(start_server: Start, tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     server = start_server(min_free_bytes=free * 2)
 
@@ -170,7 +170,7 @@ def test_the_floor_of_the_disk_stays_free(start_server: Start, tmp_path: Path) -
     assert bytes_on_disk(server) == set()
 
 
-def test_splits_merges_and_imports_need_room_too(start_server: Start, tmp_path: Path) -> None:
+def test_splits_merges_and_imports_respect_the_quota(start_server: Start, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     large = write_trace(runs / "large.json", sized(TraceShape(seed=next(_numbers)), 2_000_000))
@@ -189,7 +189,7 @@ def test_splits_merges_and_imports_need_room_too(start_server: Start, tmp_path: 
     assert len(names(server)) == 2
 
 
-def test_on_a_disk_that_fills_an_import_ends_clean_and_goes_on_with_room(small_disk: Path, tmp_path: Path) -> None:
+def test_import_on_a_full_disk_leaves_no_partial_files_and_can_be_repeated(small_disk: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     for number in range(3):
@@ -240,7 +240,7 @@ def test_results_beyond_a_bound_are_refused_or_cut_in_every_form(
             answer = server.api.post(
                 f"/traces/{trace}/query", json={"sql": MUCH, "limit": None}, headers={"Accept": form}
             )
-        except httpx.RemoteProtocolError:  # cut off: it had begun
+        except httpx.RemoteProtocolError:  # the response had begun, so the connection is cut
             assert form in ("text/csv", "application/x-ndjson")
         else:
             assert (answer.status_code, answer.json()["code"]) == (507, "no_room")
@@ -257,7 +257,7 @@ def audit_of(server: Server) -> list[dict[str, Any]]:
 
 
 def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_server: Start) -> None:
-    server = start_server(retain_bytes=20_000_000)  # of which the catalog may take four
+    server = start_server(retain_bytes=20_000_000)  # the catalog may take four million of these
     pinned = upload_id(server, "pinned.json", body(5_000_000))
     server.api.patch(f"/traces/{pinned}", json={"pinned": True})
     old = upload_id(server, "old.json", body(5_000_000))
@@ -290,7 +290,7 @@ def test_retention_by_age_removes_old_and_keeps_pinned_traces(start_server: Star
     assert {line["why"] for line in audit_of(server) if line["who"] == "retention"} == {"age"}
 
 
-def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Start) -> None:
+def test_retention_removes_all_traces_that_share_bytes(start_server: Start) -> None:
     server = start_server(retain_bytes=10_000_000)
     content = body(6_000_000)
     for name in ("a.json", "b.json"):
@@ -301,7 +301,7 @@ def test_traces_that_share_their_bytes_go_until_there_is_room(start_server: Star
     until(server, lambda: names(server) == ["c.json"])
 
 
-# -- gone is gone -------------------------------------------------------------------------------------------------
+# -- deletion -----------------------------------------------------------------------------------------------------
 
 
 def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace: Path) -> None:
@@ -324,7 +324,7 @@ def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace:
 # -- announced uploads -------------------------------------------------------------------------------------------------
 
 
-def test_announced_uploads_reserve_their_room(start_server: Callable[..., Server]) -> None:
+def test_announced_uploads_reserve_their_length(start_server: Callable[..., Server]) -> None:
     server = start_server(quota_bytes=10_000_000)
     first = tus.begin(server, 6_000_000)
     refused = tus.creation(server, 6_000_000)
@@ -366,7 +366,7 @@ def test_the_number_of_announced_uploads_is_bounded(start_server: Callable[..., 
     assert tus.creation(server, 10).status_code == 201
 
 
-def test_uploads_that_expired_make_place(start_server: Callable[..., Server]) -> None:
+def test_expired_uploads_do_not_count_towards_the_limit(start_server: Callable[..., Server]) -> None:
     server = start_server(max_uploads=1, upload_expires_s=0.5)
     tus.begin(server, 10)
     until(server, lambda: tus.creation(server, 10).status_code == 201)

@@ -67,15 +67,15 @@ def test_an_engine_that_is_killed_is_replaced(server: Server, step_trace: Path) 
     assert server.engine(trace) != engine
 
 
-def test_no_more_engines_than_allowed(start_server: StartServer, step_trace: Path) -> None:
+def test_number_of_engines_is_limited(start_server: StartServer, step_trace: Path) -> None:
     server = start_server(max_engines=1)
     first, second = (server.upload(step_trace)["id"] for _ in range(2))
     assert server.rows(first, "SELECT 1") == [[1]]
-    assert server.rows(second, "SELECT 1") == [[1]]  # an idle one makes room
+    assert server.rows(second, "SELECT 1") == [[1]]  # the idle engine is closed for it
     assert [session["trace"] for session in server.api.get("/sessions").json()["sessions"]] == [second]
     question = {"sql": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c", "limit": None}
     with server.api.stream("POST", f"/traces/{second}/query", json=question, headers={"Accept": "text/csv"}) as running:
-        lines = running.iter_lines()  # which closes the stream when it goes
+        lines = running.iter_lines()  # closes the stream when it is deleted
         assert next(lines) == "x"
         refused = server.query(first, "SELECT 1")
     assert refused.status_code == 503, refused.text
@@ -93,7 +93,7 @@ def test_an_idle_engine_is_closed(start_server: StartServer, step_trace: Path) -
     until(server, lambda: not engine.is_running())
 
 
-def test_an_engine_that_does_not_start_is_told(start_server: StartServer, step_trace: Path) -> None:
+def test_engine_that_does_not_start_is_reported(start_server: StartServer, step_trace: Path) -> None:
     double = Path(__file__).parents[1] / "engine" / "doubles" / "failing"
     server = start_server(engine=double, engine_sandbox="off")
     trace = server.upload(step_trace)["id"]
@@ -104,7 +104,7 @@ def test_an_engine_that_does_not_start_is_told(start_server: StartServer, step_t
 
 
 def damaged(whole: bytes, how: str) -> bytes:
-    """A file that the engine can't load."""
+    """Damage a trace so that the engine can't load the file itself."""
     match how:
         case "cut":
             return whole[: len(whole) // 2]
@@ -120,7 +120,7 @@ def damaged(whole: bytes, how: str) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["cut", "cut gzip", "byte order mark", "two documents", "quotes"])
-def test_a_damaged_trace_is_asked_as_it_was_read(server: Server, tmp_path: Path, how: str) -> None:
+def test_queries_on_a_damaged_trace_see_its_ingested_slices(server: Server, tmp_path: Path, how: str) -> None:
     whole = write_trace(tmp_path / "whole", TraceShape(kernels=50)).read_bytes()
     path = tmp_path / "damaged.pt.trace.json"
     path.write_bytes(damaged(whole, how))
@@ -130,7 +130,7 @@ def test_a_damaged_trace_is_asked_as_it_was_read(server: Server, tmp_path: Path,
     assert server.rows(trace["id"], "SELECT count(*) FROM slice") == [[slices]]
 
 
-def test_columns_that_an_engine_can_not_have_are_told(server: Server, tmp_path: Path) -> None:
+def test_missing_columns_are_reported_to_a_query(server: Server, tmp_path: Path) -> None:
     whole = write_trace(tmp_path / "whole", TraceShape(kernels=50)).read_bytes()
     (tmp_path / "cut.json").write_bytes(damaged(whole, "cut"))
     trace = server.upload(tmp_path / "cut.json")["id"]
@@ -140,7 +140,7 @@ def test_columns_that_an_engine_can_not_have_are_told(server: Server, tmp_path: 
     assert (answer.status_code, answer.json()["code"]) == (502, "export_failed")
 
 
-def test_a_step_has_an_engine_of_its_own(server: Server, step_trace: Path) -> None:
+def test_selection_of_a_step_has_its_own_engine(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
     where, step = f"/traces/{trace}/session", {"steps": [3]}
     assert server.api.get(where, params=step).status_code == 409
@@ -166,7 +166,7 @@ def test_a_step_has_an_engine_of_its_own(server: Server, step_trace: Path) -> No
     assert server.api.get(where).status_code == 200
 
 
-def test_the_essential_arguments_tell_the_same_of_kernels(server: Server, tmp_path: Path) -> None:
+def test_kernel_table_is_the_same_with_essential_arguments(server: Server, tmp_path: Path) -> None:
     trace_id = server.upload(write_trace(tmp_path / "gpu.json", TraceShape(steps=2)))["id"]
     sql = """INCLUDE PERFETTO MODULE torch.kernels;
         SELECT name, ts, dur, device, stream, correlation, launch_ts, delay, op_name, step, bytes
@@ -176,7 +176,7 @@ def test_the_essential_arguments_tell_the_same_of_kernels(server: Server, tmp_pa
     assert all(row[6] is not None and row[8] for row in tables[0])
 
 
-def test_the_engine_of_a_selection_that_loads_says_where_to_ask_again(server: Server, step_trace: Path) -> None:
+def test_loading_engine_of_a_selection_has_a_location(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
     answer = server.api.post(f"/traces/{trace}/session", params={"steps": 2})
     assert answer.status_code == 202
@@ -193,7 +193,7 @@ def test_engines_end_when_their_trace_is_deleted(server: Server, step_trace: Pat
     assert not any(map(psutil.pid_exists, pids))
 
 
-def test_a_selection_that_there_is_not_has_no_engine(server: Server, step_trace: Path) -> None:
+def test_invalid_selection_has_no_engine(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
     answer = server.api.post(f"/traces/{trace}/query", json={"sql": "SELECT 1", "selection": {"steps": [99]}})
     assert (answer.status_code, answer.json()["code"]) == (422, "unknown_choice")

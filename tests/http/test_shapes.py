@@ -21,7 +21,7 @@ def test_a_ready_trace_has_the_documented_shape(trace: dict[str, Any]) -> None:
     shapes.Trace.model_validate(trace)
 
 
-def test_a_trace_that_waits_and_one_that_failed_have_the_same_shape(server: Server, tmp_path: Path) -> None:
+def test_queued_and_failed_traces_have_the_documented_shape(server: Server, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     shapes.Trace.model_validate(server.upload(broken, wait=0))

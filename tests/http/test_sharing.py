@@ -25,17 +25,17 @@ from tests.server import Server
 
 StartServer = Callable[..., Server]
 
-CLIENTS = 8  # of either kind
+CLIENTS = 8  # of each kind: tabs and scripts
 SMALL = "SELECT {number} AS mine, count(*) AS slices FROM slice"
 LARGE = (
     "WITH RECURSIVE c(x) AS (SELECT {number} UNION ALL SELECT x + 1 FROM c LIMIT 20000)"
     " SELECT min(x) AS mine, 487 AS slices FROM c"
 )
-ANSWERS_S = 30  # in which each has to come
+ANSWERS_S = 30  # limit for each answer
 
 
 class Answer(NamedTuple):
-    """The outcome of one question."""
+    """The outcome of one query."""
 
     seconds: float
     wrong: str | None = None
@@ -43,12 +43,12 @@ class Answer(NamedTuple):
 
 
 def question(number: int) -> str:
-    """A question of that number's own: one in ten takes a while."""
+    """Return SQL whose result contains the number; every tenth query takes longer."""
     return (LARGE if number % 10 == 0 else SMALL).format(number=number)
 
 
 class Tab:
-    """A tab of the UI, which opens its connection again when it is told to."""
+    """A tab of the UI, which reconnects when the server closes the connection for a retry."""
 
     def __init__(self, server: Server, trace: str) -> None:
         self._url = f"{server.url.replace('http', 'ws')}/perfetto/{trace}/rpc/websocket"
@@ -77,7 +77,7 @@ class Tab:
 
 
 class Script:
-    """A script that asks SQL over HTTP."""
+    """A script that sends SQL over HTTP."""
 
     def __init__(self, server: Server, trace: str) -> None:
         self._api = httpx.Client(base_url=f"{server.url}/api/v1", timeout=ANSWERS_S, trust_env=False)
@@ -97,7 +97,7 @@ class Script:
 
 
 def ask_until(stop: threading.Event, client: Tab | Script, first: int, results: list[Answer]) -> None:
-    """Ask question after question, each with a number that no other client uses."""
+    """Send queries until `stop` is set, each with a number that no other client uses."""
     for number in count(first):
         if stop.is_set():
             break
@@ -108,7 +108,7 @@ def ask_until(stop: threading.Event, client: Tab | Script, first: int, results: 
 def share(
     server: Server, trace: str, meanwhile: Callable[[list[Answer], list[Answer]], object]
 ) -> tuple[list[Answer], list[Answer]]:
-    """Have tabs and scripts ask at once while `meanwhile` runs, which receives the lists that their answers fill."""
+    """Send queries from tabs and scripts while `meanwhile` runs, which receives the growing lists of their answers."""
     tabs, scripts = list[Answer](), list[Answer]()
     clients = [
         (kind(server, trace), results) for kind, results in ((Tab, tabs), (Script, scripts)) for _ in range(CLIENTS)
@@ -142,7 +142,7 @@ def p95_ms(results: list[Answer]) -> float:
 
 
 def shared_by(server: Server, step_trace: Path) -> tuple[Server, str]:
-    """A server with a trace whose engine answers."""
+    """Upload a trace, wait until its engine answers, and return the server and the trace's id."""
     trace = str(server.upload(step_trace)["id"])
     assert server.rows(trace, "SELECT 1") == [[1]]
     return server, trace
@@ -161,7 +161,7 @@ def test_tabs_and_scripts_get_their_own_answers(
     assert [answer for answer in tabs + scripts if answer.wrong or answer.retry] == []
     assert min(len(tabs), len(scripts)) > seconds * CLIENTS
     with capsys.disabled():
-        print(  # noqa: T201 - the numbers that README tells
+        print(  # noqa: T201 - reports the measured rates
             f"\n{CLIENTS} tabs and {CLIENTS} scripts for {seconds} s: {len(tabs)} and {len(scripts)} answers,"
             f" p95 {p95_ms(tabs)} and {p95_ms(scripts)} ms"
         )
@@ -174,7 +174,7 @@ def test_client_may_retry_while_engines_are_killed(start_server: StartServer, st
     def kill(tabs: list[Answer], scripts: list[Answer]) -> None:
         end = time.monotonic() + seconds
         while not (any_retry(tabs) and any_retry(scripts)) or time.monotonic() < end:
-            until(server, lambda: session_state(server, trace) == "ready")  # one that dies as it loads has failed
+            until(server, lambda: session_state(server, trace) == "ready")  # one killed while it loads fails
             server.engine(trace).kill()
             threading.Event().wait(2)
 
@@ -187,7 +187,7 @@ def test_client_may_retry_while_engines_are_killed(start_server: StartServer, st
     assert session_state(server, trace) == "ready"
 
 
-def test_no_more_requests_wait_than_agreed(start_server: StartServer, step_trace: Path) -> None:
+def test_request_beyond_the_queue_limit_is_refused(start_server: StartServer, step_trace: Path) -> None:
     server = start_server(engine_queue=1)
     trace = server.upload(step_trace)["id"]
     question = {"sql": ENDLESS_ROWS, "limit": None}
@@ -233,7 +233,7 @@ class Asker(NamedTuple):
         return self.server.api.post(f"/traces/{self.trace}/query", json={"sql": sql}, headers=headers)
 
     def ask_in_tab(self, sql: str) -> str:
-        """The error of a statement in a tab of the UI; empty where it has none."""
+        """Run SQL in a tab of the UI, and return its error, or an empty text if it succeeds."""
         url = f"{self.server.url.replace('http', 'ws')}/perfetto/{self.trace}/rpc/websocket"
         query = wire.QueryArgs(sql_query=sql)
         with connect(url, additional_headers={"Authorization": f"Bearer {self.token}"}) as tab:
@@ -247,7 +247,7 @@ class Asker(NamedTuple):
 
 @pytest.fixture
 def askers(start_server: StartServer, step_trace: Path) -> tuple[Asker, Asker]:
-    """A client that attacks and one that does not, on a server that asks for tokens."""
+    """An attacker and a neighbour, with a token each, on the same trace."""
     server = start_server(token="w" * 20)
     server.api.headers["Authorization"] = f"Bearer {'w' * 20}"
     with closing(Tokens(server.data / "tokens.sqlite")) as tokens:
@@ -264,7 +264,7 @@ def answers_again(asker: Asker) -> bool:
     return asker.ask("SELECT count(*) FROM slice").status_code == 200
 
 
-def test_a_statement_that_kills_engines_is_refused_and_its_trace_is_not(askers: tuple[Asker, Asker]) -> None:
+def test_statement_that_kills_engines_is_refused_and_its_trace_stays_available(askers: tuple[Asker, Asker]) -> None:
     attacker, neighbour = askers
     for number in range(3):
         assert code_of(attacker.ask(f"SELECT randomblob({300_000_000 + number})")) == "engine_failed"
@@ -279,7 +279,7 @@ def test_a_statement_that_kills_engines_is_refused_and_its_trace_is_not(askers: 
     assert attacker.ask("SELECT count(*) FROM slice").json()["rows"] == [[487]]
 
 
-def test_a_client_that_kills_engine_after_engine_has_to_pause_and_others_have_not(askers: tuple[Asker, Asker]) -> None:
+def test_client_that_kills_many_engines_is_paused_and_others_are_not(askers: tuple[Asker, Asker]) -> None:
     attacker, neighbour = askers
     killers = [f"SELECT randomblob(300000000) AS {'x' * number}" for number in range(1, 7)]
     for number, sql in enumerate(killers):
@@ -297,7 +297,7 @@ def test_a_client_that_kills_engine_after_engine_has_to_pause_and_others_have_no
     assert neighbour.ask("SELECT count(*) FROM slice").json()["rows"] == [[487]]
 
 
-def test_many_killers_at_once_cost_one_engine_each_round(askers: tuple[Asker, Asker]) -> None:
+def test_simultaneous_killing_statements_cost_one_engine(askers: tuple[Asker, Asker]) -> None:
     attacker, neighbour = askers
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda _: attacker.ask("SELECT randomblob(300000000)"), range(20)))
@@ -307,7 +307,7 @@ def test_many_killers_at_once_cost_one_engine_each_round(askers: tuple[Asker, As
 
 
 @pytest.mark.parametrize("traces", [5, pytest.param(20, marks=pytest.mark.slow)])
-def test_traces_in_turn_stay_within_the_budget_for_three(
+def test_engines_of_successive_traces_stay_within_the_memory_budget(
     start_server: StartServer, tmp_path: Path, traces: int
 ) -> None:
     budget = 3 * (40 << 20)  # a small trace is expected to take 32 MiB

@@ -1,4 +1,4 @@
-"""A table in each format, of the same cells."""
+"""The encoding of a table in each format."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ from tests.engine.conftest import TABLES, Row, answer
 
 
 def encoded(form: str, rows: list[Row], names: tuple[str, ...] | None = None, limit: int | None = None) -> bytes:
-    """The table of those rows in that form."""
+    """Encode rows in a format."""
     names = names or tuple(f"c{index}" for index in range(len(rows[0]) if rows else 1))
     result = Result(limit=limit, max_bytes=1 << 30, on_enough=lambda: None)
     for at in range(0, max(1, len(rows)), 3):
@@ -50,7 +50,7 @@ def typed(rows: list[Any]) -> list[list[tuple[type, Any]]]:
 
 
 def single_typed(rows: list[Row]) -> list[list[Any]]:
-    """The cells as JSON and Arrow tell them: of one type in each column, blobs of a mixture in base64."""
+    """Return the cells as JSON and Arrow encode them: one type in each column, blobs in mixed columns as base64."""
     return [list(row) for row in zip(*(unmixed(list(column)) for column in zip(*rows, strict=True)), strict=True)]
 
 
@@ -79,7 +79,7 @@ def test_ndjson_holds_each_value(rows: list[Row]) -> None:
 
 
 @given(TABLES)
-def test_csv_holds_each_value_and_tells_null_from_an_empty_string(rows: list[Row]) -> None:
+def test_csv_holds_each_value(rows: list[Row]) -> None:
     text = encoded(CSV, rows).decode()
     table = list(csv.reader(io.StringIO(text, newline="")))[1:]
     shown = [["" if cell is None else str(in_text(cell)) for cell in row] for row in rows]
@@ -112,7 +112,7 @@ def test_arrow_holds_each_value_in_a_plain_type(rows: list[Row]) -> None:
         ([math.inf, "x", -math.inf], "string", ["Infinity", "x", "-Infinity"], "all are text"),
     ],
 )  # fmt: skip
-def test_mixtures_become_one_type_that_says_so_in_json_and_arrow(
+def test_mixed_columns_become_one_type_with_a_description_in_json_and_arrow(
     cells: list[Cell], kind: str, values: list[Any], description: str
 ) -> None:
     rows: list[Row] = [(cell, "other") for cell in cells]
@@ -141,7 +141,7 @@ def test_arrow_types_follow_the_cells() -> None:
 
 
 @pytest.mark.parametrize("form", [JSON, NDJSON, CSV, ARROW])
-def test_a_table_of_no_rows_is_a_table(form: str) -> None:
+def test_table_without_rows_is_valid_in_every_format(form: str) -> None:
     data = encoded(form, [])
     shown: dict[str, Callable[[], Any]] = {
         JSON: lambda: json.loads(data)["rows"],
@@ -152,12 +152,12 @@ def test_a_table_of_no_rows_is_a_table(form: str) -> None:
     assert shown[form]() == []
 
 
-def test_a_table_that_was_cut_says_so() -> None:
+def test_truncated_table_is_marked() -> None:
     assert json.loads(encoded(JSON, [(1,), (2,)], limit=1))["truncated"] is True
     assert pa.ipc.open_stream(encoded(ARROW, [(1,), (2,)], limit=1)).schema.metadata[b"truncated"] == b"true"
 
 
-def test_names_that_occur_again_get_a_number() -> None:
+def test_repeated_column_names_get_a_number() -> None:
     assert distinct(["a", "b", "a", "a_2", "a"]) == ["a", "b", "a_2", "a_2_2", "a_3"]
     row = json.loads(encoded(NDJSON, [(1, 2)], ("x", "x")))
     assert row == {"x": 1, "x_2": 2}
@@ -179,5 +179,5 @@ def test_names_that_occur_again_get_a_number() -> None:
         ("text/csv;q=wrong", JSON),
     ],
 )
-def test_the_form_is_the_one_that_is_wanted_most(accept: str, form: str) -> None:
+def test_format_is_the_one_that_the_client_prefers(accept: str, form: str) -> None:
     assert accepted(accept) == form

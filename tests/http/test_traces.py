@@ -26,7 +26,7 @@ def field(algorithm: str, content: bytes) -> str:
 
 
 def files(server: Server) -> list[str]:
-    """What lies in the data folder of uploads and originals."""
+    """Return the names of the files in the folders of uploads and originals."""
     return sorted(path.name for folder in ("incoming", "originals") for path in (server.data / folder).iterdir())
 
 
@@ -36,13 +36,13 @@ def traces(server: Server, **params: object) -> list[dict[str, object]]:
 
 
 def ready_trace(server: Server) -> dict[str, object]:
-    """A small trace that is uploaded and read."""
+    """Upload a small trace, and wait until it is ready."""
     trace: dict[str, object] = server.api.put("/traces/good", content=GOOD, params={"wait": 30}).json()
     return trace
 
 
 def chunks(content: bytes, piece: int = 1 << 16) -> Iterator[bytes]:
-    """The content in pieces, and so of a length that is not announced."""
+    """Yield the content in pieces, so that a request has no Content-Length."""
     for at in range(0, len(content), piece):
         yield content[at : at + piece]
 
@@ -50,7 +50,7 @@ def chunks(content: bytes, piece: int = 1 << 16) -> Iterator[bytes]:
 # -- good uploads --------------------------------------------------------------------------------------------------
 
 
-def test_an_upload_answers_where_the_trace_is(server: Server, step_trace: Path) -> None:
+def test_upload_returns_the_location_of_its_trace(server: Server, step_trace: Path) -> None:
     answer = server.api.put("/traces/a%20name%20with%20%C3%BC.json.gz", content=step_trace.read_bytes())
     trace = answer.json()
     assert answer.status_code == 201
@@ -66,7 +66,7 @@ def test_an_upload_may_wait_for_its_ingest(server: Server) -> None:
     assert (answer.json()["state"], answer.json()["events"]["in"]) == ("ready", 1)
 
 
-def test_an_upload_of_unknown_length_is_taken(server: Server) -> None:
+def test_upload_of_unknown_length_is_accepted(server: Server) -> None:
     trace = server.api.put("/traces/chunked", content=chunks(GOOD, 7), params={"wait": 30}).json()
     assert (trace["size"], trace["state"]) == (len(GOOD), "ready")
 
@@ -80,7 +80,7 @@ def test_curl_uploads_a_file(server: Server, step_trace: Path) -> None:
     assert json.loads(done.stdout)["name"] == step_trace.name
 
 
-def test_equal_bytes_are_two_traces(server: Server) -> None:
+def test_two_uploads_of_equal_bytes_are_two_traces(server: Server) -> None:
     first, second = (server.api.put("/traces/twin", content=GOOD).json() for _ in range(2))
     assert first["id"] != second["id"]
     assert first["sha256"] == second["sha256"]
@@ -126,7 +126,7 @@ def test_an_empty_body_is_refused(server: Server) -> None:
 @pytest.mark.parametrize(
     "target", ["../x", "a/../../x", "..", "a/b", "%2e%2e%2fx", "..%5Cx", "%00", "a%07b", "%20", "x" * 300]
 )
-def test_a_name_that_is_no_plain_name_is_refused(server: Server, target: str) -> None:
+def test_invalid_trace_name_is_refused(server: Server, target: str) -> None:
     before = files(server)
     head = (
         f"PUT /api/v1/traces/{target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -140,7 +140,7 @@ def test_a_name_that_is_no_plain_name_is_refused(server: Server, target: str) ->
 
 @pytest.mark.parametrize("stops_after", [0, 10, 3 << 20])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_a_body_that_stops_early_leaves_nothing(server: Server, stops_after: int, framing: str) -> None:
+def test_incomplete_body_leaves_no_files_and_no_trace(server: Server, stops_after: int, framing: str) -> None:
     before, listed = files(server), traces(server)
     with connected(server) as connection:
         how = "Content-Length: 9000000" if framing == "length" else "Transfer-Encoding: chunked"
@@ -162,7 +162,7 @@ def head(target: str, length: int, *more: str, expectation: str = "100-continue"
     return "\r\n".join([f"PUT /api/v1/traces/{target} HTTP/1.1", *fields]).encode()
 
 
-def test_a_body_is_asked_for_once_the_head_is_good(server: Server) -> None:
+def test_valid_head_gets_100_continue(server: Server) -> None:
     before = files(server)
     with connected(server) as connection:
         connection.sendall(head("good", 100))
@@ -181,7 +181,7 @@ def test_a_body_is_asked_for_once_the_head_is_good(server: Server) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bad_head_is_refused_before_any_body(server: Server, request_bytes: bytes, status: int, code: str) -> None:
+def test_invalid_head_is_refused_before_the_body(server: Server, request_bytes: bytes, status: int, code: str) -> None:
     before = files(server)
     answer, _, problem = sent_raw(server, request_bytes).partition(b"\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 %d " % status)
@@ -189,7 +189,7 @@ def test_a_bad_head_is_refused_before_any_body(server: Server, request_bytes: by
     assert files(server) == before
 
 
-def test_a_body_for_which_there_is_no_room_is_not_asked_for(start_server: StartServer) -> None:
+def test_body_beyond_the_quota_is_refused_before_it_is_sent(start_server: StartServer) -> None:
     server = start_server(quota_bytes=10_000_000)
     answer, _, problem = sent_raw(server, head("good", 20_000_000, "Connection: close")).partition(b"\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 507 ")
@@ -202,13 +202,13 @@ def test_a_body_for_which_there_is_no_room_is_not_asked_for(start_server: StartS
 
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that takes no more than a megabyte."""
+    """A server that accepts uploads of at most one megabyte."""
     started = Server(tmp_path_factory.mktemp("small") / "data", max_upload_bytes=1_000_000).start()
     yield started
     assert started.stop() == 0
 
 
-def test_a_body_of_just_the_size_is_taken(small_server: Server) -> None:
+def test_body_of_exactly_the_maximum_size_is_accepted(small_server: Server) -> None:
     content = GOOD.ljust(1_000_000)
     assert small_server.api.put("/traces/fits", content=content).status_code == 201
     answer = small_server.api.put("/traces/fits-not", content=content + b" ")
@@ -217,7 +217,7 @@ def test_a_body_of_just_the_size_is_taken(small_server: Server) -> None:
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize("closing", [False, True])
-def test_client_that_sends_far_too_much_is_told_so(small_server: Server, framing: str, closing: bool) -> None:
+def test_client_that_sends_far_too_much_receives_too_large(small_server: Server, framing: str, closing: bool) -> None:
     content = bytes(50_000_000)
     before = files(small_server)
     headers = {"Connection": "close"} if closing else {}
@@ -233,7 +233,7 @@ def test_client_that_sends_far_too_much_is_told_so(small_server: Server, framing
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize("closing", [False, True])
-def test_curl_that_sends_far_too_much_is_told_so(
+def test_curl_that_sends_far_too_much_receives_too_large(
     small_server: Server, framing: str, closing: bool, tmp_path: Path
 ) -> None:
     huge = tmp_path / "huge"
@@ -251,7 +251,7 @@ def test_curl_that_sends_far_too_much_is_told_so(
 # -- a full disk ---------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_behind(small_disk: Path) -> None:
+def test_upload_to_a_full_disk_is_refused_and_leaves_no_files(small_disk: Path) -> None:
     server = Server(small_disk / "data").start()
     try:
         answer = server.api.put("/traces/big", content=bytes(8_000_000))
@@ -265,7 +265,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(small_disk: Path) -> None
         assert server.stop() == 0
 
 
-def test_on_a_full_disk_a_trace_can_be_deleted(small_disk: Path) -> None:
+def test_trace_can_be_deleted_on_a_full_disk(small_disk: Path) -> None:
     server = Server(small_disk / "data").start()
     ballast = small_disk / "ballast"
     try:
@@ -280,7 +280,7 @@ def test_on_a_full_disk_a_trace_can_be_deleted(small_disk: Path) -> None:
         assert server.stop() == 0
 
 
-def test_on_a_disk_that_is_almost_full_an_upload_is_whole_or_nothing(small_disk: Path) -> None:
+def test_upload_to_an_almost_full_disk_is_complete_or_leaves_nothing(small_disk: Path) -> None:
     server = Server(small_disk / "data").start()
     ballast = small_disk / "ballast"
     statuses = set()
@@ -329,12 +329,14 @@ def test_a_digest_is_verified(server: Server, name: str, algorithm: str) -> None
         ({"Repr-Digest": f"{field('md5', b'')}, {field('sha256', b'other')}"}, 400, "digest_mismatch"),
     ],
 )
-def test_digests_of_all_kinds(server: Server, headers: dict[str, str], status: int, code: str | None) -> None:
+def test_digest_fields_are_verified_ignored_or_refused(
+    server: Server, headers: dict[str, str], status: int, code: str | None
+) -> None:
     answer = server.api.put("/traces/digested", content=GOOD, headers=headers)
     assert (answer.status_code, answer.json().get("code")) == (status, code)
 
 
-# -- what is there -------------------------------------------------------------------------------------------------
+# -- downloads and lists -------------------------------------------------------------------------------------------
 
 
 def test_original_is_downloaded_unchanged(server: Server, trace: str, step_trace: Path) -> None:
@@ -374,7 +376,7 @@ def test_ranges_of_the_original_are_downloaded(server: Server, trace: str, step_
     assert part("bytes=0-4", **{"If-Range": '"another"'}).status_code == 200
 
 
-def test_lists_come_in_pages_from_the_newest_on(start_server: StartServer) -> None:
+def test_trace_list_is_paged_from_newest_to_oldest(start_server: StartServer) -> None:
     server = start_server()
     names = [f"trace {number}" for number in range(7)]
     for name in names:
@@ -400,7 +402,7 @@ def test_lists_come_in_pages_from_the_newest_on(start_server: StartServer) -> No
     assert traces(server, state="failed") == []
 
 
-def test_a_list_leaves_out_what_is_long(server: Server, trace: str) -> None:
+def test_trace_list_omits_long_fields(server: Server, trace: str) -> None:
     whole = server.api.get(f"/traces/{trace}").json()
     brief = next(item for item in traces(server, limit=500) if item["id"] == trace)
     assert whole.keys() - brief.keys() == {"processes", "threads", "counts", "steps", "ranks", "totals"}
@@ -412,7 +414,7 @@ def packed(text: str) -> str:
 
 
 @pytest.mark.parametrize("cursor", ["x", "=", "AAAA", "ü", packed("1.2.3"), packed("a.b"), packed("9" * 40 + ".a")])
-def test_a_cursor_that_was_not_given_out_is_refused(server: Server, cursor: str) -> None:
+def test_invalid_cursor_is_refused(server: Server, cursor: str) -> None:
     answer = server.api.get("/traces", params={"cursor": cursor})
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor")
 
@@ -420,7 +422,7 @@ def test_a_cursor_that_was_not_given_out_is_refused(server: Server, cursor: str)
 # -- deleting ------------------------------------------------------------------------------------------------------
 
 
-def test_a_deleted_trace_is_gone_with_all_that_was_made_of_it(server: Server, step_trace: Path) -> None:
+def test_deletion_of_a_trace_removes_its_files_session_and_engine(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
     assert server.rows(trace, "SELECT 1") == [[1]]
     assert server.api.delete(f"/traces/{trace}").status_code == 204
@@ -431,7 +433,7 @@ def test_a_deleted_trace_is_gone_with_all_that_was_made_of_it(server: Server, st
     assert not server.children(str(trace))
 
 
-def test_a_trace_can_be_deleted_while_it_is_read(start_server: StartServer, large_trace: Path) -> None:
+def test_trace_can_be_deleted_while_it_is_ingested(start_server: StartServer, large_trace: Path) -> None:
     server = start_server()
     with large_trace.open("rb") as file:
         trace = server.api.put("/traces/large", content=file).json()["id"]
@@ -439,10 +441,10 @@ def test_a_trace_can_be_deleted_while_it_is_read(start_server: StartServer, larg
     assert server.api.delete(f"/traces/{trace}").status_code == 204
     assert files(server) == []
     assert not server.children(trace)
-    assert ready_trace(server)["state"] == "ready"  # the next one has its turn
+    assert ready_trace(server)["state"] == "ready"  # the next trace is ingested
 
 
-def test_a_trace_can_be_deleted_while_it_is_asked(server: Server, step_trace: Path) -> None:
+def test_trace_can_be_deleted_during_a_query(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
     question = {"sql": ENDLESS_ROWS, "limit": None}
     accept = {"Accept": "application/x-ndjson"}

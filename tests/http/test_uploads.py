@@ -84,7 +84,7 @@ def test_offset_of_an_upload_is_reported_before_and_after_its_end(server: Server
 
 
 @pytest.mark.parametrize("count", [1000, len(GOOD)])
-def test_the_first_bytes_may_come_with_the_creation(server: Server, count: int) -> None:
+def test_creation_may_carry_the_first_bytes(server: Server, count: int) -> None:
     content = GOOD if count == len(GOOD) else CONTENT
     headers = CHUNK | {"Upload-Length": str(len(content)), "Upload-Metadata": metadata(filename="with.json")}
     answer = server.api.post("/uploads", headers=headers, content=content[:count])
@@ -104,7 +104,7 @@ def test_length_may_be_deferred(server: Server) -> None:
     assert ready(server, last.headers["Tracedock-Trace"])["size"] == len(GOOD)
 
 
-def test_a_length_that_is_told_last_ends_the_upload(server: Server) -> None:
+def test_deferred_length_sent_last_completes_the_upload(server: Server) -> None:
     upload = begin(server, None)
     send(server, upload, 0, GOOD)
     last = send(server, upload, len(GOOD), b"", Upload_Length=str(len(GOOD)))
@@ -112,7 +112,7 @@ def test_a_length_that_is_told_last_ends_the_upload(server: Server) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha1", "md5"])
-def test_a_chunk_is_verified(server: Server, algorithm: str) -> None:
+def test_chunk_with_a_matching_checksum_is_accepted(server: Server, algorithm: str) -> None:
     upload = begin(server, len(CONTENT))
     first = send(server, upload, 0, CONTENT[:2_000_000], Upload_Checksum=checksum(CONTENT[:2_000_000], algorithm))
     assert first.status_code == 204
@@ -120,7 +120,7 @@ def test_a_chunk_is_verified(server: Server, algorithm: str) -> None:
     assert ready(server, last.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_a_chunk_may_be_of_a_length_that_is_not_announced(server: Server) -> None:
+def test_chunk_may_be_sent_without_a_content_length(server: Server) -> None:
     upload = begin(server, len(CONTENT))
     headers = CHUNK | {"Upload-Offset": "0"}
     answer = server.api.patch(upload, content=chunks(CONTENT), headers=headers)
@@ -145,7 +145,7 @@ def test_an_upload_may_name_its_group(server: Server) -> None:
 
 @needs_shared
 @pytest.mark.parametrize("verified", [False, True])
-def test_tuspy_uploads_a_real_trace_stops_and_goes_on(server: Server, verified: bool) -> None:
+def test_tuspy_uploads_a_real_trace_stops_and_resumes(server: Server, verified: bool) -> None:
     path = SHARED / "a100_nccl_3_steps.pt.trace.json.gz"
     options = {"chunk_size": 1 << 18, "upload_checksum": verified}
     with path.open("rb") as file:
@@ -161,11 +161,11 @@ def test_tuspy_uploads_a_real_trace_stops_and_goes_on(server: Server, verified: 
     assert (trace["name"], trace["sha256"]) == (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-# -- what is wrong -------------------------------------------------------------------------------------------------
+# -- invalid requests ----------------------------------------------------------------------------------------------
 
 
 def refused(answer: httpx.Response) -> tuple[int, str]:
-    """The status and the code of a refusal, which speaks tus too."""
+    """Return the status and the code of a refusal, which must have the tus header, too."""
     assert answer.headers["Tus-Resumable"] == "1.0.0"
     return answer.status_code, answer.json()["code"]
 
@@ -184,7 +184,7 @@ def test_wrong_offset_is_refused_with_the_right_one(server: Server, wrong_offset
     assert ready(server, last.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_an_upload_that_is_done_takes_no_more(server: Server) -> None:
+def test_complete_upload_accepts_no_more_bytes(server: Server) -> None:
     upload = begin(server, len(GOOD))
     send(server, upload, 0, GOOD)
     assert refused(send(server, upload, 0, GOOD)) == (409, "wrong_offset")
@@ -254,7 +254,7 @@ def test_upload_with_an_invalid_name_is_refused(server: Server, name: str) -> No
     assert refused(creation(server, 1, name)) == (400, "bad_name")
 
 
-def test_an_upload_of_nothing_is_refused(server: Server) -> None:
+def test_empty_upload_is_refused(server: Server) -> None:
     assert refused(creation(server, 0)) == (400, "empty_body")
     upload = begin(server, None)
     assert refused(send(server, upload, 0, b"", Upload_Length="0")) == (400, "empty_body")
@@ -276,7 +276,7 @@ def test_announced_length_can_not_change(server: Server) -> None:
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_more_than_was_announced_is_refused_and_spoils_nothing(server: Server, framing: str) -> None:
+def test_chunk_beyond_the_announced_length_is_refused_and_upload_can_continue(server: Server, framing: str) -> None:
     upload = begin(server, len(CONTENT))
     assert send(server, upload, 0, CONTENT[:4_000_000]).status_code == 204
     more = CONTENT[4_000_000:] + b"x"
@@ -288,7 +288,7 @@ def test_more_than_was_announced_is_refused_and_spoils_nothing(server: Server, f
     assert ready(server, last.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_more_than_the_server_takes_is_refused(start_server: StartServer) -> None:
+def test_upload_beyond_the_maximum_size_is_refused(start_server: StartServer) -> None:
     server = start_server(max_upload_bytes=1000)
     assert refused(creation(server, 1001)) == (413, "too_large")
     upload = begin(server, None)
@@ -298,7 +298,7 @@ def test_more_than_the_server_takes_is_refused(start_server: StartServer) -> Non
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha1", "md5"])
-def test_a_chunk_of_other_bytes_than_promised_does_not_count(server: Server, algorithm: str) -> None:
+def test_chunk_with_a_wrong_checksum_is_dropped(server: Server, algorithm: str) -> None:
     upload = begin(server, len(CONTENT))
     send(server, upload, 0, CONTENT[:1_500_000])
     damaged = b"x" + CONTENT[1_500_001:]
@@ -312,10 +312,10 @@ def test_a_chunk_of_other_bytes_than_promised_does_not_count(server: Server, alg
     assert ready(server, last.headers["Tracedock-Trace"])["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-# -- two at a time -------------------------------------------------------------------------------------------------
+# -- concurrent requests -------------------------------------------------------------------------------------------
 
 
-def test_a_second_writer_is_kept_out(server: Server) -> None:
+def test_second_writer_of_an_upload_is_refused(server: Server) -> None:
     upload = begin(server, len(CONTENT))
     with connected(server) as first:
         first.sendall(chunk_head(upload, 0, len(CONTENT), "Expect: 100-continue"))
@@ -330,7 +330,7 @@ def test_a_second_writer_is_kept_out(server: Server) -> None:
     assert ready(server, id_of(upload))["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_an_upload_can_be_ended(server: Server) -> None:
+def test_deleted_upload_leaves_no_files(server: Server) -> None:
     before = files(server)
     upload = begin(server, len(CONTENT))
     send(server, upload, 0, CONTENT[:3_000_000])
@@ -340,7 +340,7 @@ def test_an_upload_can_be_ended(server: Server) -> None:
     assert refused(send(server, upload, 3_000_000, b"x")) == (404, "unknown_upload")
 
 
-def test_an_upload_can_be_ended_in_the_middle_of_a_chunk(server: Server) -> None:
+def test_upload_can_be_deleted_during_a_chunk(server: Server) -> None:
     before, listed = files(server), traces(server)
     upload = begin(server, len(CONTENT))
     with connected(server) as first:
@@ -355,7 +355,7 @@ def test_an_upload_can_be_ended_in_the_middle_of_a_chunk(server: Server) -> None
     assert head(server, upload).status_code == 404
 
 
-# -- what breaks off -----------------------------------------------------------------------------------------------
+# -- interruptions -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -383,7 +383,7 @@ def test_bytes_of_an_interrupted_chunk_with_a_checksum_are_dropped(server: Serve
     assert ready(server, id_of(upload))["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_an_upload_survives_the_server(start_server: StartServer) -> None:
+def test_upload_survives_a_kill_of_the_server(start_server: StartServer) -> None:
     server = start_server()
     upload = begin(server, len(CONTENT), "survives.json")
     send(server, upload, 0, CONTENT[:3_000_000])
@@ -405,7 +405,7 @@ def test_an_upload_survives_the_server(start_server: StartServer) -> None:
 
 
 @pytest.mark.parametrize("folder", ["incoming", "originals"])
-def test_an_upload_whose_server_died_before_it_was_a_trace_becomes_one(start_server: StartServer, folder: str) -> None:
+def test_complete_upload_becomes_a_trace_after_a_kill_of_the_server(start_server: StartServer, folder: str) -> None:
     server = start_server()
     upload = begin(server, len(CONTENT), "whole.json")
     send(server, upload, 0, CONTENT[:-1])
@@ -436,7 +436,7 @@ def test_an_upload_expires(start_server: StartServer) -> None:
     assert files(server) == [f"{id_of(upload)}.upload"]
 
 
-def test_upload_that_expired_between_servers_is_removed_by_the_next(start_server: StartServer) -> None:
+def test_expired_upload_is_removed_by_a_restarted_server(start_server: StartServer) -> None:
     server = start_server(upload_expires_s=3600)
     upload = begin(server, len(CONTENT))
     server.kill()
@@ -447,17 +447,17 @@ def test_upload_that_expired_between_servers_is_removed_by_the_next(start_server
     assert head(server, upload).status_code in (404, 410)
 
 
-def test_a_trace_that_is_deleted_is_no_upload_any_more(server: Server) -> None:
+def test_upload_of_a_deleted_trace_is_gone(server: Server) -> None:
     upload = begin(server, len(GOOD))
     send(server, upload, 0, GOOD)
     server.api.delete(f"/traces/{id_of(upload)}")
     assert refused(server.api.get(upload)) == (410, "upload_gone")
 
 
-# -- room ----------------------------------------------------------------------------------------------------------
+# -- disk space ----------------------------------------------------------------------------------------------------
 
 
-def test_an_upload_for_which_there_is_no_room_is_not_begun(start_server: StartServer) -> None:
+def test_upload_beyond_the_quota_is_not_created(start_server: StartServer) -> None:
     server = start_server(quota_bytes=10_000_000)
     answer = creation(server, 20_000_000)
     assert refused(answer) == (507, "no_room")
@@ -465,7 +465,7 @@ def test_an_upload_for_which_there_is_no_room_is_not_begun(start_server: StartSe
     assert files(server) == []
 
 
-def test_a_disk_that_fills_keeps_what_came_and_goes_on_once_there_is_room(small_disk: Path) -> None:
+def test_upload_to_a_full_disk_keeps_received_bytes_and_resumes_with_room(small_disk: Path) -> None:
     server = Server(small_disk / "data").start()
     ballast = small_disk / "ballast"
     content = GOOD.ljust(2_500_000)

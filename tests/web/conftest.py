@@ -19,7 +19,7 @@ from tests.web.elsewhere import Elsewhere, Watch
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OWN_ERRANDS = "AutofillServerCommunication,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,Translate"
-"""Features of Chromium that contact its makers; disabled, so that only requests of pages are recorded."""
+"""Features of Chromium that contact Google; disabled, so that only requests of pages are recorded."""
 SWITCHES = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", f"--disable-features={OWN_ERRANDS}",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -59,7 +59,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def elsewhere() -> Iterator[Elsewhere]:
-    """The proxy that stands for all other hosts."""
+    """A proxy that receives the browser's requests to all other hosts."""
     with Elsewhere() as proxy:
         yield proxy
 
@@ -70,7 +70,7 @@ def open_context(browser: Browser, elsewhere: Elsewhere) -> Iterator[OpenContext
     opened: list[tuple[BrowserContext, Watch]] = []
 
     def new_context(width: int = 1280, scheme: Literal["light", "dark"] = "light") -> BrowserContext:
-        # what is no loopback address goes to the proxy, which is `elsewhere`
+        # requests to other than loopback addresses go to the proxy
         context = browser.new_context(
             proxy=ProxySettings(server=elsewhere.address, bypass="127.0.0.1,localhost,[::1]"),
             viewport=ViewportSize(width=width, height=800),
@@ -108,7 +108,7 @@ def gpu_id(server: Server, gpu_trace: Path) -> str:
 
 @pytest.fixture(scope="package")
 def long_name() -> str:
-    """A name that contains markup, and no place to break a line."""
+    """A name that contains markup and no place to break a line."""
     return f"<img src=x onerror=window.broken=1>{'rank_of_a_very_long_run' * 6}.pt.trace.json"
 
 

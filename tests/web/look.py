@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from playwright.sync_api import Page
 
-# Every visible text that isn't out of use, with the contrast of its colour to what lies behind it (WCAG 2.2).
+# Every visible text that isn't disabled, with the contrast of its colour to its background (WCAG 2.2).
 _CONTRASTS = """() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const rgba = (colour) => {

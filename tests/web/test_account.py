@@ -79,7 +79,7 @@ def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, 
     assert wanted() == {"all"}
     panel.get_by_test_id("engine-args").select_option("none")
     assert wanted() == {"none"}
-    page.get_by_test_id("cut-name").fill("aten::*")  # which makes the link anew
+    page.get_by_test_id("cut-name").fill("aten::*")  # this renews the link
     assert wanted() == {"none"}
 
     ask(page, ARGS)
@@ -92,7 +92,7 @@ def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, 
         page.get_by_test_id("open-perfetto").click()
     Viewer(opened.value).expect_tracks()
     expect(opened.value).to_have_title("overlaps.pt.trace.json - Perfetto UI")
-    expect(panel.get_by_test_id("engine-row")).to_have_count(1)  # one engine serves both
+    expect(panel.get_by_test_id("engine-row")).to_have_count(1)  # one engine serves SQL and the UI
     expect(panel.get_by_test_id("engine-facts")).to_contain_text("open in 1 tab")
 
     panel.get_by_test_id("engine-args").select_option("all")
@@ -205,7 +205,7 @@ def large(page: Page, gpu_id: str) -> str:
 
 def test_millions_are_rounded_only_if_no_event_is_missing(page: Page, server: Server, large: str) -> None:
     rows = engine_panel(page, server, large).get_by_test_id("engine-row")
-    expect(rows).to_have_count(4)  # and not the one of another trace
+    expect(rows).to_have_count(4)  # the session of another trace is left out
     whole, torn, waiting, loading = rows.all()
     expect(whole.get_by_text("12 of 12 M events shown", exact=True)).to_have_attribute(
         "title", re.compile("^11,950,003 of 11,950,003 events; 11,950,003 of 11,950,003 slices;")

@@ -28,7 +28,7 @@ def page(open_context: OpenContext) -> Iterator[Page]:
     errors: list[str] = []
     tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     yield tab
-    assert [text for text in errors if "status of 422" not in text] == []  # which Chromium notes by itself
+    assert [text for text in errors if "status of 422" not in text] == []  # Chromium logs failed requests itself
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: 
         under_way.add(route.request)
         trace.append(json.loads(str(route.request.post_data))["selection"])
         most = max(most, len(under_way))
-        if len(trace) == 1:  # while it is asked, the form changes
+        if len(trace) == 1:  # the form changes while the first request is in progress
             for step in ("Step 4", "Step 5"):
                 page.get_by_test_id("cut-steps").get_by_text(step, exact=True).evaluate("text => text.click()")
         route.continue_()
@@ -212,7 +212,7 @@ def test_long_job_shows_progress_and_can_be_cancelled(page: Page, server: Server
     job = page.get_by_test_id("job")
     expect(job).to_contain_text(re.compile(r"\d of [\d,]+ events"))
     expect(page.get_by_test_id("cut-split")).to_be_disabled()
-    page.reload()  # which goes on following it
+    page.reload()  # the reloaded page follows the job again
     page.get_by_test_id("job-cancel").click()
     expect(job).to_contain_text("Cancelled: nothing was made.")
     expect(job).to_be_focused()

@@ -33,7 +33,7 @@ def test_ingest_is_followed_by_events_without_polling(page: Page, server: Server
         upload.sendall(head.encode() + body[:half])
         until(server, lambda: server.children("service.jobs.children ingest") != [])
         [worker] = server.children("service.jobs.children ingest")
-        worker.suspend()  # so that the page is there in time
+        worker.suspend()  # so that the page opens before ingest ends
         upload.sendall(body[half:])
         assert upload.recv(1 << 16).startswith(b"HTTP/1.1 201")
     [trace] = server.api.get("/traces", params={"name": "followed.json"}).json()["traces"]

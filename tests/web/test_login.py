@@ -72,7 +72,7 @@ def test_address_fragment_survives_the_login(open_context: OpenContext, guarded:
     address = f"{guarded.url}/perfetto/{trace_id}/#!/viewer"
     page.goto(address)
     log_in(page)
-    expect(page).to_have_url(re.compile(rf"^{re.escape(address)}(\?local_cache_key)?$"))  # the UI adds that by itself
+    expect(page).to_have_url(re.compile(rf"^{re.escape(address)}(\?local_cache_key)?$"))  # the UI adds the key
 
 
 def test_link_on_another_site_recognizes_the_login(open_context: OpenContext, guarded: Server, trace_id: str) -> None:
@@ -80,7 +80,7 @@ def test_link_on_another_site_recognizes_the_login(open_context: OpenContext, gu
     page.goto(guarded.url)
     log_in(page)
     expect(page.get_by_test_id("drop-zone")).to_be_visible()
-    other_site = guarded.url.replace("127.0.0.1", "localhost")  # another site, whose page the login is
+    other_site = guarded.url.replace("127.0.0.1", "localhost")  # the browser treats this as another site
     page.goto(f"{other_site}/login?failed=1")
     with page.expect_request("**/login?next=*"):  # the browser has sent no cookie
         page.evaluate("address => { location = address }", f"{guarded.url}/traces/{trace_id}")

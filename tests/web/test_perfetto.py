@@ -123,11 +123,11 @@ def test_ui_at_localhost_contacts_no_other_host(server: Server, open_context: Op
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id).replace("127.0.0.1", "localhost"))
     assert viewer.search("sgemm") > 0
     assert any(url.startswith("http://localhost:") for url in trace)
-    # `open_context` holds all requests to our host
+    # `open_context` asserts that all requests go to our host
 
 
 def test_requests_of_pages_and_workers_to_other_hosts_are_detected(browser: Browser, elsewhere: Elsewhere) -> None:
-    """Verify the instrument of the other tests."""
+    """Verify that the fixtures of the other tests detect such requests."""
     context = browser.new_context(proxy={"server": elsewhere.address})
     watch = Watch(context)
     page = context.new_page()
@@ -208,7 +208,7 @@ def test_killed_engine_is_reported_and_a_reload_starts_a_new_one(
     engine.kill()
     engine.wait()
 
-    viewer.click(group)  # the UI asks for the summary that it shows of a closed group
+    viewer.click(group)  # the UI queries the summary that it draws for a collapsed group
     expect(viewer.notice).to_contain_text("out of reach until this page is reloaded. The engine was killed by SIGKILL.")
     viewer.expect_no_dialog()
     viewer.notice.get_by_role("button", name="Reload").click()
@@ -252,7 +252,7 @@ def test_file_opened_in_the_ui_is_read_by_the_browser(
 ) -> None:
     before = server.rows(gpu_id, "select count(*) from slice")
     page = open_context().new_page()
-    page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
+    page.on("filechooser", lambda _: None)  # with a handler, Chromium passes its file dialogs to the test
     viewer = Viewer.open(page, url_of(server, gpu_id))
     with page.expect_file_chooser() as chooser:
         page.get_by_text("Open trace file").click()
@@ -342,9 +342,9 @@ def test_ui_shows_gpus_lanes_steps_and_arguments_and_reports_no_loss(
 def test_builtin_engine_of_the_ui_reports_dropped_overlaps(
     server: Server, open_context: OpenContext, gpu_id: str, tmp_path: Path
 ) -> None:
-    """Verify the instrument of the test above."""
+    """Verify that the test above can detect such a report."""
     page = open_context().new_page()
-    page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
+    page.on("filechooser", lambda _: None)  # with a handler, Chromium passes its file dialogs to the test
     viewer = Viewer.open(page, url_of(server, gpu_id))
     with page.expect_file_chooser() as chooser:
         page.get_by_text("Open trace file").click()
@@ -457,5 +457,5 @@ def test_ui_logs_no_warnings_about_engine_answers(server: Server, open_context: 
     context.on("console", lambda message: warnings.append(message.text))
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id))
     viewer.expect_drawn("stream 7", 0.01)
-    assert warnings  # the console is heard: the UI always tells of the engine that it opens
+    assert warnings  # the console is recorded: the UI always logs the engine that it opens
     assert [text for text in warnings if "Unexpected" in text or "not arranged" in text] == []

@@ -46,8 +46,8 @@ def open_tab(browser: Browser, ui_port: int, listener_port: int) -> Iterator[Ope
 
     def open_page() -> Page:
         page = context.new_page()
-        page.on("filechooser", lambda _: None)  # has Chromium hand over its dialogs, from now on
-        page.goto(f"{ORIGIN}/#!/info")  # without a page in the address, this build looks for a trace beside itself
+        page.on("filechooser", lambda _: None)  # with a handler, Chromium passes its file dialogs to the test
+        page.goto(f"{ORIGIN}/#!/info")  # without `#!/info`, this build looks for a trace next to itself
         return page
 
     yield open_page
@@ -76,7 +76,7 @@ def open_file(page: Page, path: Path) -> None:
 
 
 def expect_dialog(page: Page, *words: str) -> None:
-    """Assert that a dialog reports it, and not the one that offers to file a bug."""
+    """Assert that a dialog contains the words, and that it is not the dialog that offers to file a bug."""
     dialog = page.locator(".pf-modal-dialog")
     for part in words:
         expect(dialog).to_contain_text(part)

@@ -12,7 +12,7 @@ from tests.link import Link
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
-SIZE = 20 * 10**6  # several times what the kernel takes from a client whose server reads nothing
+SIZE = 20 * 10**6  # several times what the kernel buffers while the server reads nothing
 
 
 @pytest.fixture(scope="module")

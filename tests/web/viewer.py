@@ -10,7 +10,7 @@ _GROUPS = """() => app.trace.workspace.children.map((group) => [
   group.name, group.expanded, group.flatTracksOrdered.filter((node) => !node.headless).map((node) => node.name),
 ])"""
 
-# Of the track of a title: the share of its columns in which the UI has drawn something that has a colour.
+# The share of a track's pixel columns in which the UI has drawn a colour other than grey, by the track's title.
 _DRAWN = """(title) => {
   const track = [...document.querySelectorAll('.pf-track')].find(
     (node) => node.querySelector('.pf-track__title-popup')?.textContent === title,
