@@ -1,4 +1,4 @@
-"""Files to import are expected below the roots by file, folder and pattern; links can't lead out."""
+"""Files to import are found below the roots, by file, folder or pattern; links can't lead out of the roots."""
 
 import os
 import socket
