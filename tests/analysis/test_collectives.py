@@ -448,7 +448,7 @@ def test_group_of_one_rank_does_not_wait(ask: Ask) -> None:
 
 
 def test_incomplete_group_has_unknown_waits(ask: Ask, tmp_path: Path) -> None:
-    """A send or receive has two ranks, whatever the size of its group."""
+    """A send or receive has two ranks, even in a larger group."""
     names = {"allreduce": 4, "send": 4, "barrier": 2}
     ranks = [
         [nccl(100 * at + rank, 100 * at + 50, Collective_name=name, Group_size=size, Process_Group_Name=name)

@@ -25,7 +25,7 @@ def op(name: str, start: float, dur: float, cat: str = "cpu_op") -> Event:
 
 
 def counted(start: float, name: str, **metrics: Any) -> Event:
-    """Return a range with metrics. The ranges of a trace are adjacent, whatever the times of their kernels."""
+    """Return a range with metrics. The ranges of a trace are adjacent, even if their kernels are not."""
     return {
         "ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": 0, "tid": 0, "ts": start, "dur": 10,
         "args": metrics,

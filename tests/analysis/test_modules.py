@@ -22,7 +22,7 @@ def _path(rows: Rows, row: Event) -> tuple[str, ...]:
 
 
 def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Return calls and time of each module by its path. The paths come from ids that the analysis does not read."""
+    """Return calls and time in ns of each module, by the path that Python ids give. The analysis ignores these ids."""
     text = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
     events = [entry for entry in json.loads(text)["traceEvents"] if entry.get("cat") == "python_function"]
     by_id = {event["args"]["Python id"]: event for event in events}

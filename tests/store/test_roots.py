@@ -142,7 +142,7 @@ def test_undecodable_and_overlong_names_are_handled(roots: Roots, root: Path) ->
             list(roots.find(requested))
 
 
-def test_no_match_is_distinguished_from_a_refusal(roots: Roots, root: Path) -> None:
+def test_missing_match_is_distinguished_from_a_refusal(roots: Roots, root: Path) -> None:
     for requested in ("nothing.json", "*.zst", "deep/none/*.json"):
         with pytest.raises(NothingToImport):
             list(roots.find(requested))

@@ -187,7 +187,7 @@ def test_string_with_single_quote_or_bracket_keeps_its_end_in_long_text(name: st
 @pytest.mark.parametrize(
     "name", [name for name in NAMES if name.count("(") + name.count("{") == name.count(")") + name.count("}")]
 )
-def test_two_strings_with_stray_quotes_stay_two(name: str) -> None:
+def test_two_strings_with_stray_quotes_stay_separate(name: str) -> None:
     assert only_value(duplicated(name.encode())) == duplicated(name.replace('"', r"\"").encode())
 
 
