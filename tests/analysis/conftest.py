@@ -1,4 +1,4 @@
-"""Fixtures of the analyses' tests: real traces, read once, their golden tables, and answers to questions."""
+"""Fixtures of the analysis tests: real traces that are read once, their golden tables, and answers to questions."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ def exact(name: str) -> dict[str, Any]:
     figures: dict[str, Any] = golden("exact", name)["0"]
     if name != "b200_eager_rank0_of_8":
         return figures
-    # the golden table has 1 of 74 communication kernels in comm
+    # the golden table counts only 1 of the 74 communication kernels as communication
     times: dict[str, list[tuple[int, int]]] = {"comm": [], "comp": [], "mem": []}
     for entry in json.loads(gzip.decompress(real(name).read_bytes()), parse_float=Decimal)["traceEvents"]:
         if entry.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
@@ -63,7 +63,7 @@ def exact(name: str) -> dict[str, Any]:
 
 
 def _union(slices: list[tuple[int, int]]) -> int:
-    """Return the length of the union of slices."""
+    """Return the length of the union of slices, in ns."""
     union, until = 0, 0
     for start, end in sorted(slices):
         union += max(end - max(start, until), 0)
@@ -73,7 +73,7 @@ def _union(slices: list[tuple[int, int]]) -> int:
 
 @pytest.fixture(scope="session")
 def read_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | str], Source]:
-    """Reads a trace's file, or its text, once in a session."""
+    """Return a function that ingests a trace, from its file or its text, once in a session."""
 
     @cache
     def read(trace: Path | str) -> Source:
@@ -85,7 +85,7 @@ def read_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path | str]
 
 @pytest.fixture(scope="session")
 def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Answers a question about traces: files, or lists of events."""
+    """Return a function that answers a question about traces, given as files, texts or lists of events."""
     readings = ReadingCache(tmp_path_factory.mktemp("spill"))
 
     def answer_rows(

@@ -1,4 +1,4 @@
-"""Events of small traces: work on a GPU, the calls that launch it, and steps; times in µs."""
+"""Builders of events for small traces: GPU work, the calls that launch it, and steps. Times are in µs."""
 
 from typing import Any
 

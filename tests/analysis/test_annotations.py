@@ -93,7 +93,7 @@ def test_last_step_drop_leaves_out_the_last_step(ask: Ask) -> None:
     for types, names in {"exact": {"ProfilerStep#1": 1, "a": 1}, "hta": {"ProfilerStep#1": 1, "a": 2}}.items():
         rows = ask("annotations", trace, last_step="drop", types=types)["annotations"]
         counts = {row["name"]: row["count"] for row in rows if not row["name"].endswith("#2")}
-        assert counts == names  # for HTA the last step begins at its start on the GPU
+        assert counts == names  # in HTA, the last step begins at its start on the GPU
 
 
 def test_trace_without_regions_is_not_applicable(ask: Ask) -> None:

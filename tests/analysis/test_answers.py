@@ -72,7 +72,7 @@ def text_of(events: list[Event]) -> str:
 
 
 def answer_or_reason(ask: Ask, name: str, events: list[Event]) -> AnswerRows | None:
-    """Return the answer, which has rows in at least one table, or None for a reason, which is a sentence."""
+    """Return an answer with rows in at least one table, or None if the question is refused with a full sentence."""
     try:
         answer = ask(name, *([events] * (2 if name == "compare" else 1)))
     except NotApplicable as error:
@@ -116,7 +116,7 @@ def test_tables_have_the_described_columns(name: str, ask: Ask) -> None:
 
 
 def generated(rank: int) -> list[Event]:
-    """Return a trace to which every question applies: steps load data in a module, and one op launches all work."""
+    """Return a trace to which every question applies: its steps load data in a module, and one op launches all work."""
     events: list[Event] = json.loads(b"".join(trace_chunks(TraceShape(steps=3, rank=rank, seed=rank))))["traceEvents"]
     for step in [
         event for event in events if event["name"].startswith("ProfilerStep#") and event["cat"] == "user_annotation"

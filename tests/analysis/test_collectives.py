@@ -20,7 +20,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
 MI300 = "mi300_resnet_rank0_of_8"
 GIB = 2**30 / 10**9
-"""Bytes of TraceLens's GB."""
+"""Gigabytes in one of TraceLens's GB, which is a GiB."""
 
 
 def lens(trace: str, table: str) -> list[dict[str, str]]:
@@ -29,13 +29,13 @@ def lens(trace: str, table: str) -> list[dict[str, str]]:
 
 
 def ns(text: str) -> int:
-    """Parse µs as nanoseconds."""
+    """Parse µs and return whole nanoseconds."""
     microseconds, _, decimals = text.partition(".")
     return int(microseconds) * 1000 + int(f"{decimals:0<3}"[:3])
 
 
 def near(text: str) -> Any:
-    """Parse µs as nanoseconds with a tolerance of 1e-5 ms."""
+    """Parse µs and return nanoseconds with a tolerance of 10 ns."""
     return pytest.approx(float(text) * 1000, abs=10)
 
 
@@ -113,7 +113,7 @@ def test_one_rank_of_many_has_unknown_waits(name: str, ask: Ask) -> None:
 
 
 def of_dlrm(path: Path) -> list[tuple[int, int, str, str, int]]:
-    """Return start, duration, operation, type and elements of the collectives of a rank, in plain Python."""
+    """Return start, duration, operation, type and number of elements of each collective of a rank, in plain Python."""
     with gzip.open(path, "rt") as file:
         events = [entry for entry in json.load(file)["traceEvents"] if entry.get("ph") == "X"]
     calls = {event["args"]["correlation"]: event for event in events if event["name"] == "cudaLaunchKernel"}
@@ -286,7 +286,7 @@ times = st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda pair: (pair
 def test_collectives_equal_a_plain_loop(
     ask: Ask, tmp_path: Path, ranks: list[list[tuple[int, int]]], seq: bool
 ) -> None:
-    """With reversed sequence numbers, collectives are matched by these and not by their place."""
+    """Reversed sequence numbers show that collectives are matched by number and not by position."""
     taking_part: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     traces = []
     for rank, actual in enumerate(ranks):
@@ -448,7 +448,7 @@ def test_group_of_one_rank_does_not_wait(ask: Ask) -> None:
 
 
 def test_incomplete_group_has_unknown_waits(ask: Ask, tmp_path: Path) -> None:
-    """A send and a receive have two ranks, for any size of the group."""
+    """A send or receive has two ranks, even in a larger group."""
     names = {"allreduce": 4, "send": 4, "barrier": 2}
     ranks = [
         [nccl(100 * at + rank, 100 * at + 50, Collective_name=name, Group_size=size, Process_Group_Name=name)
@@ -489,7 +489,7 @@ def recorded(start: int, end: int, elements: int, tid: int = 5) -> dict[str, Any
 
 
 def test_host_events_around_the_launch_describe_a_kernel_without_metadata(ask: Ask) -> None:
-    """The innermost host event on the thread of the launch counts, unless the kernel has its own metadata."""
+    """The innermost host event on the launching thread describes the kernel, unless the kernel has its own metadata."""
     annotation = {"Input Dims": [[3, 5], []], "Input type": ["c10::Half", ""]}
     rows = ask(
         "collectives",
@@ -515,7 +515,7 @@ def test_host_events_around_the_launch_describe_a_kernel_without_metadata(ask: A
 
 
 def test_group_sizes_come_from_the_groups_of_the_trace(ask: Ask, tmp_path: Path) -> None:
-    """An unnamed group has the size of all listed groups if they agree; without listed groups, that of the job."""
+    """An unnamed group has the size on which all listed groups agree, or that of the job if no groups are listed."""
 
     def sizes(name: str, *listed: int, events: Sequence[dict[str, Any]]) -> list[Any]:
         groups = [{"pg_name": str(at), "pg_desc": f"group {at}", "pg_size": size} for at, size in enumerate(listed)]

@@ -22,7 +22,7 @@ def by_name(rows: Rows) -> dict[str, dict[str, Any]]:
 
 
 def trace(*kernels: tuple[str, float], steps: int = 1) -> list[dict[str, Any]]:
-    """Return consecutive kernels, with durations in µs, in steps of 100 µs."""
+    """Return steps of 100 µs, and kernels with names and durations in µs that start every 10 µs."""
     events = [event("user_annotation", f"ProfilerStep#{at}", at * 100, 100) for at in range(steps)]
     return [*events, *(event("kernel", name, at * 10, dur) for at, (name, dur) in enumerate(kernels))]
 

@@ -1,4 +1,4 @@
-"""Counters of CUPTI's range profiler, compared with plain sums over the ranges of each operator."""
+"""Counters of the CUPTI range profiler, compared with plain sums over the ranges of each operator."""
 
 import json
 from collections import defaultdict
@@ -25,7 +25,7 @@ def op(name: str, start: float, dur: float, cat: str = "cpu_op") -> Event:
 
 
 def counted(start: float, name: str, **metrics: Any) -> Event:
-    """Return a range; the ranges of a trace are adjacent, for any times of their kernels."""
+    """Return a range with metrics. The ranges of a trace are adjacent, even if their kernels are not."""
     return {
         "ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": 0, "tid": 0, "ts": start, "dur": 10,
         "args": metrics,
@@ -35,7 +35,10 @@ def counted(start: float, name: str, **metrics: Any) -> Event:
 OPS = [op("aten::conv2d", 0, 50), op("aten::cudnn_convolution", 5, 40), op("aten::add", 60, 20)]
 LAUNCHES = [
     call(10, 1),
-    {**call(10.25, 2, name="cuLaunchKernel", dur=0.5), "cat": "cuda_driver"},  # called by the runtime call before it
+    {
+        **call(10.25, 2, name="cuLaunchKernel", dur=0.5),
+        "cat": "cuda_driver",
+    },  # called within the preceding runtime call
     call(20, 3, name="cudaLaunchKernelExC"),
     call(30, 4, name="cudaMemcpyAsync"),
     call(65, 5, name="cudaLaunchCooperativeKernel"),

@@ -15,7 +15,7 @@ from tests.conftest import needs_shared
 
 Event = dict[str, Any]
 Point = tuple[str, int, str]
-"""A point of the graph: host or work, its place, and its start or end."""
+"""A point of the graph: "host" or "work", the index of the event, and "start" or "end"."""
 
 
 def _slice(name: str, start: int, end: int, cat: str = "cpu_op", tid: object = 1, **args: Any) -> Event:
@@ -232,7 +232,7 @@ def _longest(host: list[Event], work: list[Event]) -> int:
 
 
 def _nesting(host: list[Event]) -> list[int]:
-    """Return the slices that nest with all others of their thread."""
+    """Return the indices of the slices that nest with all earlier ones of their thread."""
     stacks: dict[int, list[Event]] = defaultdict(list)
     nested = []
     for index, event in enumerate(host):
@@ -258,7 +258,7 @@ def _launches(host: list[Event], work: list[Event], nested: list[int]) -> list[i
 
 
 def _awaited(index: int, host: list[Event], work: list[Event], launch_of: list[int | None]) -> list[int]:
-    """Return the work for which a call waits."""
+    """Return the indices of the work for which a call waits."""
     event = host[index]
     running = [place for place in range(len(work)) if work[place]["ts"] < _end(event)]
     over = []
@@ -278,7 +278,7 @@ def _launched_at(host: list[Event], work: list[Event], launch_of: list[int | Non
 
 
 def _counted(sources: list[tuple[Point, int]], at: int, *, counts: bool) -> list[tuple[Point, int]]:
-    """Yield the edges from points to another; only the latest adds its time."""
+    """Return the edges from the points to a point at the time `at`; only edges from the latest points add time."""
     latest = max((time for _, time in sources), default=0)
     return [(point, at - time if counts and time == latest else 0) for point, time in sources]
 
@@ -286,7 +286,7 @@ def _counted(sources: list[tuple[Point, int]], at: int, *, counts: bool) -> list
 def _link(
     slices: list[int], host: list[Event], waited: dict[int, bool], edges: dict[Point, list[tuple[Point, int]]]
 ) -> None:
-    """Yield the edges of a thread from point to point."""
+    """Add the edges of a thread from point to point to `edges`."""
     stack: list[int] = []
     last: tuple[Point, int] | None = None
 

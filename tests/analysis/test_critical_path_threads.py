@@ -22,11 +22,11 @@ Event = dict[str, Any]
 Point = tuple[str, int]
 
 A100_ON_ONE_THREAD = {4: 188_152_000, 5: 186_225_000, 6: 191_045_000}
-"""Lengths by HTA 0.5.0 for the steps of `a100_nccl_3_steps` if the engine's events have the tid of the main thread."""
+"""HTA 0.5.0's lengths in ns of the steps of `a100_nccl_3_steps` with the autograd thread moved to the main thread."""
 A100_ON_ONE_THREAD_NS = {4: 188_920_136, 5: 187_003_938, 6: 191_789_115}
 """The same lengths with `HTA_DISABLE_NS_ROUNDING=1`."""
 A100_AS_IT_IS = {4: 101_646_000, 5: 101_398_000, 6: 101_203_000}
-"""Lengths for the unchanged trace: HTA has no edges between host threads, so they cover only the main thread."""
+"""HTA's lengths for the unchanged trace, which cover only the main thread: HTA has no edges between host threads."""
 
 needs_hta = [
     pytest.mark.slow,
@@ -102,7 +102,7 @@ def test_operators_with_a_forward_thread_identify_the_autograd_thread(ask: Ask) 
 
 
 def test_recomputed_forward_pass_does_not_hide_the_caller(ask: Ask) -> None:
-    """With activation checkpoints most flows lead from the autograd thread to itself."""
+    """With activation checkpointing, most flows lead from the autograd thread to itself."""
     events = [
         *_DEVICE,
         _slice("aten::mm", 0, 20),
@@ -172,7 +172,7 @@ def test_stream_waits_for_the_last_recorded_event_without_sync_events(ask: Ask) 
         _work(95, 99, 2, stream=8),
     ]
     assert ("event", "kernel", 90, 95, 5) in _edges(ask("critical_path", events))
-    for left_out in (1, 2):  # neither a wait without an event nor an event without a wait leads anywhere
+    for left_out in (1, 2):  # a wait without an event has no edge, and neither has an event without a wait
         answer = ask("critical_path", [*events[:left_out], *events[left_out + 1 :]])
         assert not any(edge[0] == "event" for edge in _edges(answer))
     elsewhere = [{**event, "tid": 3} if event["name"] == "cudaEventRecord" else event for event in events]
@@ -227,7 +227,7 @@ class TestHta:
                 assert answer["total"][0]["length_ns"] == pytest.approx(1000 * step["length_us"], rel=0.03)
 
     def test_hta_does_not_cross_host_threads(self, ask: Ask, tmp_path: Path) -> None:
-        """HTA finds only the longest thread, unless work connects them."""
+        """HTA's path covers only the longest thread, unless work connects the threads."""
         events = [
             _slice("ProfilerStep#0", 0, 400, "user_annotation"),
             *_DEVICE,
@@ -254,7 +254,7 @@ class TestHta:
 
     @needs_shared
     def test_real_trace_has_known_figures(self, tmp_path: Path) -> None:
-        import gzip  # noqa: PLC0415 - for this alone
+        import gzip  # noqa: PLC0415 - only this test needs it
 
         events = json.loads(gzip.decompress(real("a100_nccl_3_steps").read_bytes()))["traceEvents"]
         for expected, tid in ((A100_AS_IT_IS, 2919752), (A100_ON_ONE_THREAD, 2910249)):

@@ -67,7 +67,7 @@ def test_loaders_are_listed_costliest_first(ask: Ask) -> None:
 
 @needs_shared
 def test_resnet_waits_a_third_of_its_steps(ask: Ask) -> None:
-    """The share equals that of `steps`, because no category of higher priority runs without a device here."""
+    """The exposed times equal those of `steps`: here, no category of higher priority runs while the device is idle."""
     rows = ask("dataloader", TRACES["v100_resnet50_2021"])["steps"]
     assert [row["step"] for row in rows] == [5, 6, 7, 8, 9, 10]
     steps = ask("steps", TRACES["v100_resnet50_2021"])["steps"]
@@ -77,7 +77,7 @@ def test_resnet_waits_a_third_of_its_steps(ask: Ask) -> None:
     )
 
 
-def test_all_loading_is_exposed_without_a_gpu(ask: Ask) -> None:
+def test_loading_is_fully_exposed_without_a_gpu(ask: Ask) -> None:
     [row] = ask("dataloader", [loading(0, 5), event("cpu_op", "aten::mm", 4, 6)])["steps"]
     assert (row["step"], row["loading_ns"], row["exposed_ns"], row["exposed_pct"]) == (None, 5000, 5000, 50)
 

@@ -18,7 +18,7 @@ from tests.conftest import DATA, SHARED, needs_shared
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_summary_equals_tensorboard(name: str, ask: Ask) -> None:
-    """TensorBoard reads epoch µs as doubles: its utilization of `v100_ddp_epoch_us` is 96.83, where ours is 96.82."""
+    """TensorBoard reads epoch µs as doubles: its utilization of `v100_ddp_epoch_us` is 96.83 %, and ours is 96.82 %."""
     expected = golden("tensorboard", name)
     printed = {row["title"]: row["value"] for row in expected["gpu_summary"]}
     [row] = ask("gpu_summary", TRACES[name])["gpus"]
@@ -54,9 +54,9 @@ def test_gpus_of_all_ranks_equal_tensorboard(ask: Ask) -> None:
 
 @needs_shared
 def test_kernels_launched_by_the_driver_use_tensor_cores(ask: Ask) -> None:
-    """TensorBoard ignores calls of `cuda_driver`: its overview has 8.51 % here, its kernel view 33.94 %.
+    """TensorBoard ignores calls of `cuda_driver`: its overview has 8.51 % here, and its kernel view has 33.94 %.
 
-    It does not recognise CUTLASS kernels by `wmma_tensorop` and `s161616` either: with these the share is 35.10 %.
+    TensorBoard does not recognise the CUTLASS names `wmma_tensorop` and `s161616` either. With these, it is 35.10 %.
     """
     [theirs] = ask("gpu_summary", TRACES["h100_timesformer"], rules="tensorboard")["gpus"]
     assert theirs["tensor_core_pct"] == pytest.approx(33.9393, abs=0.0001)

@@ -1,6 +1,6 @@
-"""HTA agrees with our answers on traces whose times are whole µs, which it reads exactly.
+"""HTA agrees with our answers on traces whose times are whole µs: HTA reads these exactly.
 
-HTA's order of several changes in one µs is that of an unstable sort. So series are compared at the end of each µs, and
+HTA orders several changes in one µs by an unstable sort. So the tests compare series at the end of each µs, and compare
 their statistics only if no two changes share a µs.
 """
 

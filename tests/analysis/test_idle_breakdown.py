@@ -1,4 +1,4 @@
-"""Idle gaps of streams, compared with HTA by its filters, and with plain Python without these."""
+"""Idle gaps of streams, compared with HTA under its filters, and with plain Python without filters."""
 
 from typing import Any
 
@@ -63,8 +63,8 @@ def test_gaps_equal_hta_for_whole_times(ask: Ask) -> None:
         theirs = {name: [row for row in rows if row["rank"] == int(rank)] for name, rows in expected.items()}
         if not counts["unlinked_gpu"]:
             check_rows(of_rank, theirs, 0.0051)
-        # a bug of HTA: for work without a launch in the trace it takes the file's first event as the launch,
-        # and blames the host; without a launch, no cause is known
+        # HTA has a bug: for work without a launch in the trace, it uses the file's first event as the launch,
+        # and so attributes the gap to the host; without a launch, the cause is unknown
         assert sum(row["idle_ns"] for row in of_rank) == sum(row["idle_time"] * 1000 for row in theirs["idle"])
     assert {rank for rank, counts in exact.items() if not counts["unlinked_gpu"]} >= {"0", "2", "6", "7"}
 
@@ -73,7 +73,7 @@ def test_gaps_equal_hta_for_whole_times(ask: Ask) -> None:
 def test_launch_just_after_previous_work_is_host_wait(ask: Ask) -> None:
     rows = ask("idle_breakdown", real("v100_ddp_epoch_us"), **HTA)["breakdown"]
     expected = golden("hta_ns", "v100_ddp_epoch_us")["idle_time_breakdown"]
-    # HTA's times are doubles of epoch µs with a grain of a quarter of a µs, by which six launches seem earlier
+    # HTA's times are doubles of epoch µs, with a resolution of 0.25 µs: six launches seem earlier than they are
     assert [row["count"] for row in rows] == [47, 4828]
     assert [row["count"] for row in expected["stats"]] == [41, 4834, 0]
     assert sum(row["idle_ns"] for row in rows) / 1000 == pytest.approx(
@@ -112,7 +112,7 @@ def test_gaps_are_classified_by_the_time_of_the_launch(ask: Ask) -> None:
     by_hta = ask("idle_breakdown", trace, types="hta")["breakdown"]
     assert [(row["category"], row["count"], row["idle_ns"]) for row in by_hta] == [
         ("host_wait", 1, 75000),
-        ("kernel_wait", 3, -10000),  # HTA counts that work as a gap of negative length
+        ("kernel_wait", 3, -10000),  # as in HTA, the overlapping work counts as a gap of negative length
         ("other", 1, 40000),
     ]
     rows = ask("idle_breakdown", trace, kernel_wait_ns=30)["breakdown"]

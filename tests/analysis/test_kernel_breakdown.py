@@ -78,7 +78,7 @@ def test_kernels_equal_hta_with_its_filters(name: str, ask: Ask) -> None:
     same_kernels(answer["kernels"], expected["kernels"], 0.5)
     times = {row["types"]: row["time_ns"] for row in answer["types"]}
     for entry in expected["types"]:
-        # HTA truncates each piece to whole µs before it adds them, and loses up to 1 µs per piece: our sum is exact
+        # HTA truncates each piece to whole µs before the addition, so it loses up to 1 µs per piece; our sum is exact
         assert times[combination(entry["kernel_type"])] / 1000 >= entry["sum"] - 0.5
     assert sum(times.values()) / 1000 == pytest.approx(
         golden("hta_ns", name)["temporal_breakdown"][0]["kernel_time(us)"]
@@ -143,7 +143,7 @@ def test_configurations_equal_tensorboard(ask: Ask) -> None:
 
 
 @needs_shared
-def test_others_are_the_names_beyond_top(ask: Ask) -> None:
+def test_row_of_others_holds_the_kernels_beyond_top(ask: Ask) -> None:
     kernels = golden("hta_default", "v100_resnet50_2021")["gpu_kernel_breakdown_default"]["kernels"]
     expected = {kernel["name"]: kernel for kernel in kernels if kernel["kernel_type"] == "COMPUTATION"}
     top = len(expected) - 1
@@ -154,7 +154,7 @@ def test_others_are_the_names_beyond_top(ask: Ask) -> None:
     }
     for name, kernel in expected.items():
         if name != "others":
-            # a bug of HTA: as soon as there are others, a kernel's least, mean and largest duration are its sum
+            # HTA has a bug: if there is a row "others", a kernel's minimum, mean and maximum equal its sum
             assert (
                 kernel["min (us)"]
                 == kernel["mean (us)"]

@@ -32,7 +32,9 @@ def brute(events: list[Event], pattern: str, least: int) -> dict[tuple[str, ...]
 
     def encloses(outer: tuple[int, int, Event], inner: tuple[int, int, Event]) -> bool:
         same_thread = (outer[2]["pid"], outer[2]["tid"]) == (inner[2]["pid"], inner[2]["tid"])
-        first = outer[:2] != inner[:2] or slices.index(outer) < slices.index(inner)  # a tie: the first
+        first = outer[:2] != inner[:2] or slices.index(outer) < slices.index(
+            inner
+        )  # of two equal slices, the first is the outer one
         return outer is not inner and same_thread and outer[0] <= inner[0] and inner[1] <= outer[1] and first
 
     roots = [op for op in ops if not any(encloses(outer, op) for outer in ops)]
@@ -101,7 +103,7 @@ LAUNCHES = st.lists(st.tuples(st.integers(0, 39), st.integers(1, 9), st.sampled_
 def test_sequences_equal_a_plain_search(
     ask: Ask, ops: list[tuple[str, int, int]], launches: list[tuple[int, int, str]], operator: str, least: int
 ) -> None:
-    """Operators of depths 1 to 3, each with room for its children, and work that runs in another order."""
+    """The operators nest up to three deep, each with room for its children; the work runs in another order."""
     events: list[Event] = []
     for name, place, depth in ops:
         events.append(op(name, 40 * place + 4 * depth, 40 - 8 * depth, tid=place % 2))

@@ -1,4 +1,4 @@
-"""Launches, compared with HTA by its filters, and with plain Python without these."""
+"""Launches, compared with HTA under its filters, and with plain Python without filters."""
 
 import statistics
 from typing import Any
@@ -64,7 +64,7 @@ def test_launches_equal_hta_for_whole_times(ask: Ask) -> None:
 
 @needs_shared
 def test_calls_of_all_runtimes_are_launches(ask: Ask) -> None:
-    trace = real("mi300_resnet_rank0_of_8")  # of ROCm, whose launches HTA does not recognise
+    trace = real("mi300_resnet_rank0_of_8")  # a ROCm trace: HTA does not recognise its launches
     with pytest.raises(NotApplicable, match="this analysis counts is left"):
         ask("launch_stats", trace, types="hta")
     assert golden("hta_ns", "mi300_resnet_rank0_of_8")["cuda_kernel_launch_stats"]["0"]["n"] == 0

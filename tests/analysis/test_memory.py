@@ -22,7 +22,7 @@ def test_memory_equals_tensorboards_memory_view(name: str, ask: Ask) -> None:
     answer = golden("tensorboard", name)
     rows = ask("memory", real(name))["operators"]
     for device, expected in answer["memory_stats_KB"]["rows"].items():
-        # TensorBoard has no rows for annotations, which had the category of operators in 2021
+        # TensorBoard has no rows for annotations; in 2021, annotations had the category of operators
         ours = {
             row["operator"]: row
             for row in rows

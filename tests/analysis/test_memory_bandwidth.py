@@ -1,4 +1,4 @@
-"""Copies and memsets, compared with HTA by its filters, and with plain Python without these."""
+"""Copies and memsets, compared with HTA under its filters, and with plain Python without filters."""
 
 import statistics
 from typing import Any

@@ -22,7 +22,7 @@ def _path(rows: Rows, row: Event) -> tuple[str, ...]:
 
 
 def _by_ids(trace: Path) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Return calls and time of each module by the ids of Python functions, which the analysis does not read."""
+    """Return calls and time in ns of each module, by the path that Python ids give. The analysis ignores these ids."""
     text = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
     events = [entry for entry in json.loads(text)["traceEvents"] if entry.get("cat") == "python_function"]
     by_id = {event["args"]["Python id"]: event for event in events}
@@ -76,7 +76,7 @@ def test_modules_equal_tensorboard(ask: Ask) -> None:
         assert (row["calls"], row["operators"]) == (calls, operators)
         assert row["host_total_ns"] / 1000 == pytest.approx(host, abs=1)
         assert row["host_python_ns"] / 1000 == pytest.approx(own, abs=1)
-        if device is not None:  # TensorBoard leaves out work that a driver's call launched
+        if device is not None:  # TensorBoard leaves out work that a driver call launched
             assert row["device_total_ns"] / 1000 == pytest.approx(device, abs=1)
 
 
@@ -132,7 +132,7 @@ def test_modules_of_many_threads_and_deep_recursion_are_separate(ask: Ask) -> No
 
 
 def _backward_trace(threads: tuple[int, ...] = (1,)) -> list[Event]:
-    """Return modules in which an operator runs, and its backward pass on the thread of the autograd engine."""
+    """Return modules in which an operator runs, and the operator's backward pass on the autograd thread."""
 
     def of(cat: str, name: str, ts: float, dur: float, tid: int = 1, **args: object) -> Event:
         event = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}

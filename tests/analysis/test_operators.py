@@ -115,7 +115,7 @@ def test_overlapping_slice_is_a_sibling_for_torch_and_ignored_by_tensorboard(ask
 
 def test_tensorboard_nesting_keeps_its_rounding_of_epoch_times(ask: Ask) -> None:
     """Doubles of epoch µs are 250 ns apart, so a slice ends after its parent and is left out."""
-    # Kineto writes one decimal of these: …689.8 and …690.2
+    # Kineto writes one decimal of these times: …689.8 and …690.2
     events = [_slice("a", 0, 0), _slice("b", 0, 0)]
     events[0] |= {"ts": 1712195495519689.75, "dur": 10.07}
     events[1] |= {"ts": 1712195495519690.25, "dur": 9.66}
@@ -273,7 +273,7 @@ class _Node:
 
 
 def _nested(host: list[Event], of_events: dict[int, _Node]) -> list[_Node]:
-    """Return all nodes in order of time, with their children; fill `of_events` by the place of their event."""
+    """Return all nodes in order of time, with their children, and add each to `of_events` under its event's index."""
     stacks: dict[int, list[_Node]] = defaultdict(list)
     nodes = []
     for place, event in sorted(enumerate(host), key=lambda item: (item[1]["ts"], -item[1]["dur"])):
@@ -332,7 +332,10 @@ def _oracle(host: list[Event], work: list[Event], memory: list[Event]) -> dict[t
 
 
 def _launches(external: dict[str, int]) -> list[Event]:
-    """Return ten operators with nested ones that launch kernels; `external` gives factor and offset of kernels' ids."""
+    """Return ten operators, each with a nested one that launches a kernel.
+
+    `external` has the factor and offset of the kernels' External ids; they have none if it is empty.
+    """
     events = []
     for number in range(1, 11):
         at, ids = number * 20, {"correlation": 100 + number}

@@ -1,4 +1,4 @@
-"""Queue lengths, compared with HTA by its filters, and with plain Python without these."""
+"""Queue lengths, compared with HTA under its filters, and with plain Python without filters."""
 
 import statistics
 from typing import Any
@@ -29,8 +29,8 @@ STATISTICS = {
 def check_rows(rows: Rows, expected: Rows, tolerance: float) -> None:
     """Assert that rows equal HTA's queues.
 
-    HTA sorts a launch and work of the same time in any order, also where doubles of epoch µs are too coarse to
-    distinguish their times. This changes means slightly.
+    HTA sorts a launch and work of equal times in any order. Doubles of epoch µs can also make different times equal.
+    Both change the means slightly.
     """
     ours = {(row["rank"] or 0, row["stream"]): row for row in rows}
     assert set(ours) == {(row["rank"], row["stream"]) for row in expected}

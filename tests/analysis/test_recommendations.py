@@ -42,7 +42,7 @@ def test_tensorboard_rules_equal_tensorboards_recommendations(name: str, ask: As
 
 @needs_shared
 def test_values_equal_tensorboard_to_the_digit(ask: Ask) -> None:
-    """TensorBoard ignores kernels of `h100_timesformer` that a driver launches: it has 8.8 %, not 35.3 %."""
+    """TensorBoard ignores the kernels of `h100_timesformer` that driver calls launch: it has 8.8 %, not 35.3 %."""
     for name, within in (("v100_resnet50_2021", 1e-9), ("v100_ddp_epoch_us", 0.001)):
         checks = {row["rule"]: row for row in ask("recommendations", TRACES[name])["checks"]}
         expected = golden("tensorboard", name)
@@ -112,7 +112,7 @@ def test_exposed_communication_beyond_10_percent_gives_advice(
 
 
 def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
-    """The place of the recommendation is the longest idle time."""
+    """The recommendation refers to the longest idle time."""
     first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
     answer = ask("recommendations", of(tmp_path, *first, kernel(0, 60, device=1)))
     assert [(row["rule"], row["device"], row["value"]) for row in answer["recommendations"]] == [("utilization", 0, 40)]
@@ -208,7 +208,7 @@ def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
 MI300 = {**GPU, "name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4}
 MFMA = "Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x64x64_MI16x16x1_SN"
 VALU = "Cijk_Ailk_Bljk_SB_MT64x64x16_SE_TT8_8_WG16_16_1"
-"""Kernel names of Tensile: the first uses MFMA instructions for bf16; the second uses none, for FP32."""
+"""Kernel names of Tensile: `MFMA` uses MFMA instructions for bf16; `VALU`, for FP32, uses none."""
 
 
 def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, gpu: dict[str, Any] = GPU) -> Path:
@@ -223,7 +223,7 @@ def of_mm(folder: Path, name: str, *names: str, types: list[str] | None = None, 
 
 
 def advised(ask: Ask, trace: Path, rule: str, **parameters: Any) -> tuple[str, str | None]:
-    """Return the result of a check, and the advice."""
+    """Return the result of a rule's check and the rule's advice, if there is any."""
     answer = ask("recommendations", trace, **parameters)
     [check] = [row["found"] for row in answer["checks"] if row["rule"] == rule]
     return check, next((row["advice"] for row in answer["recommendations"] if row["rule"] == rule), None)
@@ -251,7 +251,7 @@ def test_amd_matrix_cores_are_recognized_by_mfma_names(ask: Ask, tmp_path: Path)
 
 
 def test_reduced_precision_gets_no_mixed_precision_advice(ask: Ask, tmp_path: Path) -> None:
-    """Precision comes from kernel names, else from input types of operators; without either there is no advice."""
+    """Kernel names determine the precision, or else input types of operators. Without either, there is no advice."""
     vectors = "gemv2T_kernel_val"
     half = of_mm(tmp_path, "half", vectors, types=["c10::BFloat16", "c10::BFloat16"])
     check, advice = advised(ask, half, "tensor_cores")
@@ -279,7 +279,7 @@ RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
 
 @needs_shared
 def test_dlrm_run_is_advised_to_examine_rank_7(ask: Ask) -> None:
-    """Single ranks are advised to compress gradients although they transfer for 217 µs, and wait for 5,581 µs."""
+    """Alone, rank 0 is advised to compress gradients, although it transfers for 217 µs and waits for 5,581 µs."""
     answer = ask("recommendations", *RANKS)
     assert rules(answer["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
     [row] = [row for row in answer["recommendations"] if row["rule"] == "late_rank"]
@@ -317,7 +317,7 @@ def test_tensorboard_rules_advise_each_rank(ask: Ask) -> None:
 
 
 def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
-    """Return a rank with an all-reduce of two ranks, which it starts at a given time."""
+    """Return the trace of a rank whose all-reduce starts at `late` µs and ends `long` µs after 40 µs."""
     reduces = kernel(late, 40 - late + long, "ncclDevKernel_AllReduce", stream=20, correlation=4)
     launch = event("cuda_runtime", "cudaLaunchKernel", late - 1, 0.5, correlation=4)
     text = {"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": [STEP, launch, reduces, kernel(95, 5)]}
@@ -347,7 +347,7 @@ def test_run_that_only_transfers_has_no_late_rank(ask: Ask, tmp_path: Path) -> N
 
 
 def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> None:
-    """The merged row has the mean value of all ranks, and the place of the rank farthest from the limit."""
+    """The merged row has the mean of all ranks' values, and the place of the rank farthest from the limit."""
     paths = []
     for rank, busy in enumerate((40, 10, 70)):
         text = {"distributedInfo": {"rank": rank}, "traceEvents": [STEP, kernel(0, busy, device=rank)]}

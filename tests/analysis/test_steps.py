@@ -1,4 +1,4 @@
-"""Time of steps, compared with TensorBoard by its rules, and with a loop over every nanosecond by ours."""
+"""Times of steps: by TensorBoard's rules compared with TensorBoard, by ours with a loop over every nanosecond."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, 
 
 
 def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a trace's events with times rounded to doubles, as TensorBoard reads them, relative to the first."""
+    """Return a trace's slices with times rounded to doubles, as TensorBoard reads them, relative to the first start."""
     events = [entry for entry in trace["traceEvents"] if entry.get("ph") == "X"]
     first = min(float(event["ts"]) for event in events)
     starts = [float(event["ts"]) for event in events]
@@ -47,7 +47,10 @@ def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
 def test_tensorboard_rules_equal_tensorboards_steps(name: str, ask: Ask) -> None:
-    """TensorBoard reads `v100_ddp_epoch_us` as doubles with a grain of 0.25 µs, 6 µs in all; so does this test."""
+    """TensorBoard reads `v100_ddp_epoch_us` as doubles with a resolution of 0.25 µs, as does this test.
+
+    Its sums are up to 6 µs off.
+    """
     overview = golden("tensorboard", name)["overview"]
     coarse = name == "v100_ddp_epoch_us"
     trace = on_doubles(json.loads(gzip.decompress(TRACES[name].read_bytes()))) if coarse else TRACES[name]
@@ -79,7 +82,7 @@ def test_exact_sums_of_doubles_differ_from_tensorboard(ask: Ask) -> None:
 
 @needs_shared
 def test_exact_rules_count_all_communicating_kernels(ask: Ask) -> None:
-    """TensorBoard counts NCCL's kernels as computing here: 6,571 µs and 60 µs, where 5,736 µs communicate exposed."""
+    """TensorBoard counts NCCL's kernels as computing: 60 µs communicate here instead of 5,736 µs exposed."""
     answer = ask("steps", DLRM[0])
     [row] = answer["steps"]
     [exact] = [golden("exact", "dlrm_8_ranks")["0"]]
@@ -114,7 +117,7 @@ doings = st.lists(
 
 
 def painted(rows: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
-    """Count the nanoseconds of a window by category; each counts for the first that covers it."""
+    """Return the nanoseconds of a window by category; each nanosecond counts for the first category that covers it."""
     spent = [0] * len(CATEGORIES)
     for at in range(start, end):
         lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in rows if begin <= at < begin + length]
@@ -143,7 +146,7 @@ def test_each_nanosecond_counts_for_the_first_category(
 
 
 def two_steps(*more: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return two steps of 10 µs; the work of the first lasts until the second."""
+    """Return two steps of 10 µs; the work of the first step continues into the second step."""
     return [
         event("user_annotation", "ProfilerStep#3", 0, 10),
         event("cuda_runtime", "cudaLaunchKernel", 1, 1, correlation=1),
@@ -235,7 +238,7 @@ def test_ranks_of_a_merged_trace_equal_separate_ranks(
 
 
 def test_selected_step_equals_the_step_of_the_whole_trace(ask: Ask) -> None:
-    """Only with host bounds: the selection leaves out other work on the device, which sets the bounds otherwise."""
+    """This holds only for host bounds: device bounds depend on other device work, which the selection leaves out."""
     trace = DATA / "cpu_train_steps.pt.trace.json.gz"
     rows = ask("steps", trace, bounds="host")["steps"]
     for row in rows:

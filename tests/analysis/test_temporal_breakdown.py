@@ -1,4 +1,4 @@
-"""The time of a GPU, compared with an independent oracle to the nanosecond."""
+"""The breakdown of a GPU's time, compared with an independent oracle to the nanosecond."""
 
 from contextlib import suppress
 from random import Random
@@ -207,7 +207,7 @@ def test_answers_do_not_depend_on_the_order_of_ranks(ask: Ask) -> None:
 
 
 def test_hta_types_ignore_work_without_a_stream_argument(ask: Ask) -> None:
-    """MTIA writes transfers in this way; their tid is then no stream."""
+    """MTIA writes transfers without this argument; their tid is not a stream."""
     answer = {**work(0, 4, "mtia_ccp_events", "pe_exe", correlation=1), "tid": 7}
     untold = {**work(10, 5, "mtia_ccp_events", "dma_request", size=16), "tid": 801}
     del untold["args"]["stream"]

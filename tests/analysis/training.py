@@ -1,7 +1,8 @@
-"""A simulation of training steps: a main thread, the autograd engine's, two streams that compute and one that reduces.
+"""Simulation of training steps on the main thread, the autograd thread, two computing streams and a reducing stream.
 
-Every start follows from its dependencies: that of calls from their thread; of work from its launch, its stream and
-the events that this waits for; of synchronizing calls from work. Times are whole µs.
+Each start and end follows from its dependencies. A call starts when its thread is free. Work starts after its launch,
+after earlier work on its stream, and after the events for which the stream waits. A synchronizing call ends after the
+work for which it waits. Times are whole µs.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ Event = dict[str, Any]
 
 MAIN, ENGINE = 100, 101
 FIRST, SECOND, REDUCING = 7, 20, 24
-"""Streams: forward and backward passes compute on the first two, gradients are reduced on the third."""
+"""Streams: the forward and backward passes compute on the first two; the third reduces gradients."""
 
 
 @dataclass
@@ -23,7 +24,7 @@ class Training:
     Args:
         call_us: duration of a launching call.
         host_us: duration of an operator without its launch.
-        kernel_us: duration of a kernel; each third takes twice as long.
+        kernel_us: duration of a kernel; every third kernel takes twice as long.
         layers: number of layers of the model.
         steps: number of steps.
     """
@@ -36,7 +37,7 @@ class Training:
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._now = 1000  # of the running thread; the other thread is idle
+        self._now = 1000  # the time of the running thread; the other thread is idle
         self._over = dict.fromkeys((FIRST, SECOND, REDUCING), 0)
         self._waits = dict.fromkeys((FIRST, SECOND, REDUCING), 0)
         self._correlation = self._sequence = self._kernels = 0
@@ -123,7 +124,7 @@ class Training:
         )
 
     def _hand_over(self, tid: int, source: int, target: int) -> None:
-        """Make a stream wait for all work that was launched on another so far."""
+        """Make the stream `target` wait for all work that was launched on the stream `source` so far."""
         with self._call("cudaEventRecord", tid) as record:
             self._now += 1
         with self._call("cudaStreamWaitEvent", tid) as wait:
@@ -147,5 +148,5 @@ def without_sync_events(events: list[Event]) -> list[Event]:
 
 
 def on_one_thread(events: list[Event]) -> list[Event]:
-    """Return the same trace with the events of the autograd thread moved to the main thread, idle meanwhile."""
+    """Return the same trace with the events of the autograd thread moved to the main thread, which idles meanwhile."""
     return [{**event, "tid": MAIN} if event["tid"] == ENGINE else event for event in events]

@@ -20,7 +20,7 @@ IGNORED_OPERATORS = {
 
 
 def _thread(event: "Event") -> Any:
-    """The pid and the tid of an event; a tid that is a text of digits counts as the number."""
+    """Return the pid and tid of an event; a tid that is a string of digits counts as the number."""
     pid, tid = event.track
     return pid, int(tid) if isinstance(tid, str) and re.fullmatch(r"[0-9]{1,18}", tid) else tid
 
@@ -56,7 +56,7 @@ class AttributionOracle:
 
     @cached_property
     def _launches(self) -> dict[int, "Event"]:
-        """The launches by their correlation."""
+        """The launches, by correlation; the first of each counts."""
         launches: dict[int, Event] = {}
         for event in self.slices:
             if event.is_launch and event.correlation is not None and event.correlation > 0:
@@ -70,7 +70,7 @@ class AttributionOracle:
 
     @cached_property
     def _order(self) -> dict[int, int]:
-        """The position of each slice in order of time, by its index."""
+        """The position of each slice in order of time, by the slice's index."""
         return {event.index: position for position, event in enumerate(self.slices)}
 
     @cached_property
@@ -82,7 +82,7 @@ class AttributionOracle:
 
     @cached_property
     def _enclosing_operators(self) -> dict[int, "Event | None"]:
-        """The innermost operator around each launch: the last to begin before it that has not ended when it begins."""
+        """The innermost operator around each launch: the last to start of those that are open as the launch starts."""
         enclosing: dict[int, Event | None] = {}
         pending = {thread: list(reversed(operators)) for thread, operators in self._operators_by_thread.items()}
         stacks: dict[Any, list[Event]] = defaultdict(list)
@@ -103,7 +103,7 @@ class AttributionOracle:
 
     @cached_property
     def external_ids(self) -> str:
-        """The meaning of the External ids of work: "operators", "other" (not the operators' ids) or "unknown"."""
+        """The kind of the External ids of work: "operators" (operators' ids), "other" (other ids) or "unknown"."""
         pairs = [(self.external_id(event), self._operator_of_launch(event)) for event in self.work]
         compared = [(id_, op.external) for id_, op in pairs if id_ and op]
         if compared:
@@ -140,7 +140,7 @@ class AttributionOracle:
         return operator
 
     def rule(self, event: "Event") -> str:
-        """The name of the rule that attributes work to its operator."""
+        """Return the name of the rule that attributes work to its operator."""
         launch, kind = self.launch(event), ""
         if launch:
             kind = "graph" if "GraphLaunch" in (launch.name or "") else "launch"
@@ -163,7 +163,7 @@ class AttributionOracle:
         return annotations
 
     def _merged_steps(self, annotations: list[tuple["Event", int]]) -> list[tuple[int, int, int]]:
-        """The start, end and number of each step; overlapping annotations with the same number are merged."""
+        """Return start, end and number of each step; overlapping annotations with the same number are merged."""
         steps: list[list[int]] = []
         for event, number in annotations:
             assert event.start is not None
@@ -177,7 +177,7 @@ class AttributionOracle:
 
     @cached_property
     def _steps(self) -> dict[Any, list[tuple[int, int, int]]]:
-        """The steps of each rank and of each thread that annotates steps, by `("rank", …)` and `("thread", …)`."""
+        """The steps of each rank, and of each thread that annotates steps, by `("rank", …)` and `("thread", …)`."""
         grouped: dict[Any, list[tuple[Event, int]]] = defaultdict(list)
         for event, number in self._annotations:
             grouped["rank", self._rank(event)].append((event, number))
@@ -185,7 +185,7 @@ class AttributionOracle:
         return {key: self._merged_steps(annotations) for key, annotations in grouped.items()}
 
     def step_at(self, event: "Event") -> int | None:
-        """The step in which an event begins: a step of its thread, or of its rank if the thread annotates no steps."""
+        """Return the step in which an event begins: of its thread, or of its rank if the thread annotates no steps."""
         if event.start is None:
             return None
         steps = self._steps.get(("thread", _thread(event))) or self._steps.get(("rank", self._rank(event)), [])
@@ -194,7 +194,7 @@ class AttributionOracle:
 
     @cached_property
     def _regions(self) -> dict[Any, "Event"]:
-        """The annotations on the host, by External id and name."""
+        """The host's annotations, by External id and name."""
         regions: dict[Any, Event] = {}
         for event in self.slices:
             if event.cat in {"user_annotation", "User"} and (event.external or 0) > 0:
@@ -202,7 +202,7 @@ class AttributionOracle:
         return regions
 
     def step(self, event: "Event") -> int | None:
-        """The step to which an event belongs: that of its launch or host annotation, or else where it begins."""
+        """Return an event's step: that of its launch or its host annotation, or else the step in which it begins."""
         cause: Event | None = None
         if event.ph == "X" and event.start is not None:
             if event.cat in WORK | {"cuda_sync"}:

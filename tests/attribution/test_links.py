@@ -31,7 +31,7 @@ Event = dict[str, Any]
 
 
 def ingested(text: bytes, folder: Path) -> tuple[Links, Summary, list[int]]:
-    """Ingest a trace and return its links, its summary, and the positions of its events by row."""
+    """Ingest a trace, and return its links, its summary, and the position in the document of each row's event."""
     columns = folder / "columns"
     summary = ingest(io.BufferedReader(io.BytesIO(text)), columns, "trace.json", lambda _: None)
     parts = Parts(columns / EVENTS)
@@ -45,7 +45,7 @@ def ingested(text: bytes, folder: Path) -> tuple[Links, Summary, list[int]]:
 
 
 def check(text: bytes) -> Counter[str]:
-    """Check the links of a trace against the oracle, and return the count of work by rule."""
+    """Check the links of a trace against the oracle, and return how many pieces of work each rule attributes."""
     oracle = Document(text).attributed
     with TemporaryDirectory() as folder:
         links, summary, positions = ingested(text, Path(folder))

@@ -1,4 +1,4 @@
-"""The compiled nesting agrees with walks in plain Python."""
+"""The compiled functions for nesting agree with plain Python."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ def _columns(rows: Slices) -> tuple[nesting.Indices, nesting.Ints, nesting.Ints]
 
 @given(slices, st.booleans())
 def test_nesting_order_is_stable_by_start_and_longest_first(rows: Slices, sort: bool) -> None:
-    rows = sorted(rows, key=lambda row: row[1]) if sort else rows  # sorted by start as columns are, or in any order
+    rows = sorted(rows, key=lambda row: row[1]) if sort else rows  # sorted by start, as in columns, or in any order
     starts, ends = (np.array([row[column] for row in rows], np.int64) for column in (1, 2))
     order = np.arange(len(rows))[nesting.nesting_order(starts, ends)]
     assert order.tolist() == sorted(range(len(rows)), key=lambda index: (rows[index][1], -rows[index][2]))

@@ -1,1 +1,1 @@
-"""``make bench``: the cost of each step on one trace, next to the lower limits for the same file, in one run."""
+"""Benchmark of each step on one trace, next to lower bounds for the same file; run by ``make bench``."""

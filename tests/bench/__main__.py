@@ -16,7 +16,7 @@ from tests.bench.uploads import measure_uploads
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
-STREAMS = tuple(range(7, 17))  # of the generated trace
+STREAMS = tuple(range(7, 17))  # streams of the generated trace
 LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor alone: load"
 INGEST = "ingest: PUT to ready"
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
@@ -29,7 +29,7 @@ _IJSON = (
 
 
 def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, int]:
-    """Measure all rows, or those of one part; return them with the number of events and the bytes of the columns."""
+    """Measure all rows, or those of one part; return them, the number of events and the bytes of the columns."""
     engine = engine_path(Settings())
     rows = [] if only == "analyses" else [run_alone(ENGINE, [str(engine), "-Q", "select 1", str(trace)])]
     if only is None:
@@ -53,7 +53,7 @@ def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, 
 
 
 def main() -> None:
-    """Measure a trace, or a generated one."""
+    """Measure the given trace or a generated one, and print the figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("trace", nargs="?", type=Path)
     options.add_argument(

@@ -28,7 +28,7 @@ _HTA = (
 
 
 def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> list[Row]:
-    """Measure each answer from a process that has not read the trace, and then all answers at once from another one."""
+    """Measure each answer, and then all answers at once, each time in a process that has not read the trace."""
     path, rows = f"/traces/{trace['id']}/analysis", list[Row]()
     small = server.upload(write_trace(folder / "small.json", TraceShape(steps=3)), wait=3600)
     listed = server.api.get(path).json()["analyses"]
@@ -48,23 +48,23 @@ def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> lis
 
 
 def _forget(server: Server, small: dict[str, Any]) -> None:
-    """Replace the process that answers by one that has read only a small trace."""
+    """Replace the analysis process by one that has read only a small trace."""
     for process in psutil.Process(server.pid).children():
         if "service.jobs.children analysis" in " ".join(process.cmdline()):
             process.kill()
             process.wait()
     for name in ("operators", "critical_path"):
         while server.api.get(f"/traces/{small['id']}/analysis/{name}").status_code != 200:
-            pass  # the server has not noticed yet
+            pass  # the server has not yet noticed that the process ended
 
 
 def _query(name: str, trace: dict[str, Any]) -> str:
-    """Return the query of a question: a comparison needs a second trace."""
+    """Return the URL query of a question: a comparison needs a second trace, and gets the same trace."""
     return f"?traces={trace['id']}" if name == "compare" else ""
 
 
 def measure_hta(folder: Path, path: Path | None) -> list[Row]:
-    """Measure HTA's main analyses, by HTA and here, each from the file; of a trace of 108 MB if none is given."""
+    """Measure HTA's main analyses in HTA and here, each from the file; without a path, generate a trace of 108 MB."""
     if not HTA_PYTHON.exists():
         sys.stdout.write(f"{HTA_PYTHON} is missing: `make hta` installs Holistic Trace Analysis\n")
         return []
@@ -90,7 +90,7 @@ def measure_hta(folder: Path, path: Path | None) -> list[Row]:
 
 
 def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
-    """Measure one question to many ranks."""
+    """Measure one question about many ranks, each with a trace of the given size."""
     server = Server(folder / "many", perfetto_port=0, keep_ready=True).start()
     server.api.timeout = 3600
     rows: list[Row] = []
@@ -103,7 +103,7 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
             path.unlink()
         parameters = "&".join(f"traces={trace_id}" for trace_id in traces[1:])
         question = f"/traces/{traces[0]}/analysis/temporal_breakdown?{parameters}"
-        drain(server, question)  # starts the process
+        drain(server, question)  # starts the analysis process, which then has read the traces
         settle(server)
         with timed(f"{RANKS}: {ranks} of {megabytes} MB", server, rows):
             drain(server, question)

@@ -1,4 +1,4 @@
-"""Downloads, cuts, splits and merges."""
+"""Benchmarks of downloads, cuts, splits and merges."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ _FILTER = (
 
 
 def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
-    """Measure the merge of some ranks, each of the given size."""
+    """Measure the merge of ranks whose traces have the given size each."""
     server = Server(folder / "ranks", perfetto_port=0, keep_ready=True).start()
     server.api.timeout = 3600
     rows: list[Row] = []
@@ -41,7 +41,7 @@ def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
 
 
 def measure_cutting(server: Server, source: dict[str, Any], trace: Path, out: Path) -> list[Row]:
-    """Measure downloads, cuts and splits of a ready trace."""
+    """Measure downloads, cuts and splits of a trace that is ready."""
     rows: list[Row] = []
     with timed("download as JSON, by time", server, rows):
         drain(server, f"/traces/{source['id']}/download?format=json")

@@ -1,4 +1,4 @@
-"""Sessions, and SQL on them."""
+"""Benchmarks of sessions and of SQL on them."""
 
 import statistics
 import subprocess
@@ -32,7 +32,7 @@ _ROWS = (
 
 
 def measure_engine(server: Server, trace: dict[str, Any], file: Path, engine: Path) -> list[Row]:
-    """Measure sessions on a ready trace, and their queries."""
+    """Measure sessions on a trace that is ready, and their queries."""
     rows = [run_alone(IDLE, [sys.executable, "-c", _IDLE, str(engine)])]
     path = f"/traces/{trace['id']}/session"
 

@@ -1,6 +1,6 @@
 """Figures of a step: wall time, and the memory of all processes that take part.
 
-Peaks are the kernel's own high-water marks; ``together`` is the largest sum of all processes at one time.
+Peaks are the kernel's high-water marks of each process; ``together`` is the largest sum of all processes at a time.
 """
 
 import os
@@ -17,13 +17,13 @@ import psutil
 
 from tests.server import Server
 
-SAMPLE_EVERY_S = 0.25  # a sample takes some milliseconds of processor time that the step may need
+SAMPLE_EVERY_S = 0.25  # a sample takes some milliseconds of processor time, which the step may need
 QUIET_S, BUSY_S = 5, 0.1
 
 
 @dataclass
 class Row:
-    """One step's figures."""
+    """The figures of a step: wall time in seconds, and memory in MiB, by role (peaks) and of all processes together."""
 
     step: str
     wall_s: float
@@ -32,7 +32,7 @@ class Row:
 
 
 class Memory:
-    """The memory of a process and its children, by role and together, while the block runs."""
+    """Context manager that samples the memory of a process and its children in MiB, by role and together."""
 
     def __init__(self, pid: int, role: Callable[[psutil.Process], str]) -> None:
         self._pid = pid
@@ -76,7 +76,7 @@ class Memory:
 
 
 def settle(server: Server) -> None:
-    """Wait until a server and its children are idle: after each trace it starts new warm processes."""
+    """Wait until a server and its children are idle: after each trace, the server starts new warm processes."""
     quiet, last_time = 0, 0.0
     while quiet < QUIET_S:
         time.sleep(1)
@@ -101,7 +101,7 @@ def run_alone(step: str, command: list[str]) -> Row:
 
 
 def role_of(process: psutil.Process) -> str:
-    """Return the part of the service that a process runs."""
+    """Return the name of the part of the service that runs in a process."""
     words = " ".join(process.cmdline())
     roles = {
         "--stdiod": "engine",
@@ -116,7 +116,7 @@ def role_of(process: psutil.Process) -> str:
 
 @contextmanager
 def timed(step: str, server: Server, rows: list[Row]) -> Iterator[None]:
-    """Time a block of calls to the server."""
+    """Measure a block of calls to the server, and append its row."""
     start = time.perf_counter()
     with Memory(server.pid, role_of) as memory:
         yield
@@ -124,7 +124,7 @@ def timed(step: str, server: Server, rows: list[Row]) -> Iterator[None]:
 
 
 def drain(server: Server, path: str, to: Path | None = None, **params: str | int) -> None:
-    """Read a response to its end, into a file if one is given."""
+    """Read a response to its end, and write it to the file if one is given."""
     with server.api.stream("GET", path, params=params or None) as response, (to or Path(os.devnull)).open("wb") as file:
         response.raise_for_status()
         for piece in response.iter_raw():
@@ -132,7 +132,7 @@ def drain(server: Server, path: str, to: Path | None = None, **params: str | int
 
 
 def run_job(server: Server, path: str, **body: object) -> None:
-    """Run a job to its end."""
+    """Request a job, and wait until it is done; exit if it fails."""
     answer = server.api.post(path, params={"wait": 3600}, json=body)
     answer.raise_for_status()
     if (job := answer.json())["state"] != "done":

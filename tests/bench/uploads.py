@@ -81,7 +81,7 @@ def _report(rows: list[Row], latencies: list[float]) -> str:
 
 
 def _in_turns(ways: Mapping[str, Callable[[], object]], afterwards: Callable[[], object]) -> list[Row]:
-    """Measure the median of each over rounds in turn, so that other load on the machine affects all alike."""
+    """Measure the median time of each way, in alternating rounds: other load on the machine then affects all alike."""
     seconds = defaultdict[str, list[float]](list)
     for _ in range(ROUNDS):
         for step, upload in ways.items():
@@ -93,7 +93,7 @@ def _in_turns(ways: Mapping[str, Callable[[], object]], afterwards: Callable[[],
 
 
 def _forget(server: Server) -> None:
-    """Wait until all traces are ingested, and delete them: a second trace of the same bytes would not be ingested."""
+    """Delete all traces once they are ingested: a second trace of the same bytes would not be ingested."""
     for trace in server.api.get("/traces").json()["traces"]:
         server.api.get(f"/traces/{trace['id']}", params={"wait": 3600})
         server.api.delete(f"/traces/{trace['id']}")
@@ -108,7 +108,7 @@ def _at_once(uploads: list[Callable[[], object]]) -> None:
 
 
 def _latencies(server: Server, uploads: list[Callable[[], object]]) -> list[float]:
-    """Measure the seconds of each listing of traces during uploads."""
+    """Return the latency in seconds of each listing of traces during the uploads."""
     latencies = []
     with httpx.Client(trust_env=False) as client:
         load = threading.Thread(target=_at_once, args=[uploads])
@@ -126,7 +126,7 @@ def _latencies(server: Server, uploads: list[Callable[[], object]]) -> list[floa
 
 
 def put(url: str, path: Path) -> None:
-    """Send the whole file in one request."""
+    """Upload the whole file in one request."""
     parts, size = urlsplit(url), path.stat().st_size
     with socket.create_connection((str(parts.hostname), parts.port or 80)) as wire, path.open("rb") as file:
         wire.sendall(f"PUT {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {size}\r\n\r\n".encode())
@@ -135,7 +135,7 @@ def put(url: str, path: Path) -> None:
 
 
 def tus(server: Server, path: Path) -> None:
-    """Send chunk after chunk, each once its predecessor is acknowledged."""
+    """Upload the file in chunks, each sent after the previous one is acknowledged."""
     upload, size = begin(server, path.stat().st_size), path.stat().st_size
     parts = urlsplit(upload)
     with socket.create_connection((str(parts.hostname), parts.port or 80)) as wire, path.open("rb") as file:
@@ -156,7 +156,7 @@ def _check(wire: socket.socket) -> None:
 
 @contextmanager
 def _nginx(folder: Path) -> Iterator[str]:
-    """Yield the URL of an nginx that accepts files; an empty text if nginx is not installed."""
+    """Run an nginx that accepts files, and yield its URL; yield an empty string if nginx is not installed."""
     command = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if command is None:
         yield ""
@@ -164,7 +164,7 @@ def _nginx(folder: Path) -> Iterator[str]:
     place = folder / "nginx"
     for part in (folder, place, place / "incoming", place / "kept"):
         part.mkdir(exist_ok=True)
-        part.chmod(0o777)  # its workers run as another user if root starts it
+        part.chmod(0o777)  # nginx's workers run as another user if root starts it
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (place / "nginx.conf").write_text(_CONFIG.format(folder=place, port=port))

@@ -23,11 +23,11 @@ from service.trace.summary import Summary
 from tests.brute import CLOSURE, GPU, Document, Event
 from tests.columns import Number, Object, written
 
-Chosen = dict[str, Any]  # a client's selection, or criteria of one
+Chosen = dict[str, Any]  # a client's selection, or the criteria of a selection
 
 
 class Cut:
-    """Columns of a trace, and the events that selections keep of them."""
+    """Columns of a trace, and the events in them that selections keep."""
 
     def __init__(self, folder: Path, *, row_group: int, untimed_apart: bool) -> None:
         events = folder / "columns" / EVENTS
@@ -66,7 +66,7 @@ def cut(text: str | bytes, *, row_group: int = 3, untimed_apart: bool = True) ->
 
 
 def text_of(*events: dict[str, Any], **around: Any) -> str:
-    """Return the document of events."""
+    """Return a document with the given events and other members."""
     return written(_value({**around, "traceEvents": list(events)}))
 
 
@@ -88,7 +88,7 @@ def _value(value: Any) -> Any:
 
 
 def selection_of(document: Document, random: Random) -> Chosen:
-    """Return a random selection that most likely matches an event."""
+    """Return a random selection that probably matches an event."""
     chosen = _criteria(document, random, random.choice((1, 1, 1, 2, 2, 3, 0)))
     if random.random() < 0.35:
         chosen["exclude"] = _criteria(document, random, random.choice((1, 1, 2)))
@@ -100,7 +100,7 @@ def selection_of(document: Document, random: Random) -> Chosen:
 
 
 def selections_of(document: Document, random: Random) -> Iterator[Chosen]:
-    """Yield random selections without end."""
+    """Yield random selections endlessly."""
     while True:
         yield selection_of(document, random)
 
@@ -250,7 +250,7 @@ spots = st.fixed_dictionaries({"pid": st.integers(0, 1), "tid": st.sampled_from(
 
 @st.composite
 def launches(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw an operator, a launch in it, its GPU work, and the arrow between the two; any of them may be missing."""
+    """Draw an operator, a launch in it, its GPU work, and the arrow from launch to work; any may be missing."""
     number, external, spot, other_spot = draw(small_ids), draw(small_ids), draw(spots), draw(spots)
     linked = {"correlation": number, "External id": external}
     lasting = {"ph": "X", "dur": draw(st.integers(0, 3))}
@@ -267,7 +267,7 @@ def launches(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def documents(draw: st.DrawFn) -> str:
-    """Draw a document of a few events, with times since the epoch or on a clock of its own."""
+    """Draw a document of a few events, with times since the epoch or on the document's own clock."""
     singles = st.lists(happenings | happenings | names, max_size=10)
     events = [*draw(singles), *(event for linked in draw(st.lists(launches(), max_size=3)) for event in linked)]
     zero = draw(st.sampled_from([0, 1_712_195_495_505_582]))

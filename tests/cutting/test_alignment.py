@@ -1,4 +1,4 @@
-"""Clock shifts are exact to the nanosecond, from collectives that end on all ranks at once."""
+"""Clock shifts are exact to the nanosecond for collectives that end on all ranks at once."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ GPU = {"pid": 0, "tid": 7}
 
 
 def ends(*moments: int, group: str = "0", first: int = 0) -> dict[Collective, int]:
-    """Return numbered collectives with their ends."""
+    """Return the given ends by collective, numbered from `first`."""
     return {("seq", group, str(first + at), "allreduce"): moment for at, moment in enumerate(moments)}
 
 
@@ -62,7 +62,7 @@ def test_noise_shifts_a_clock_by_its_median_at_most_and_is_the_residual() -> Non
     assert first.residual_ns is not None
     assert second.residual_ns is not None
     assert second.residual_ns["median"] < 500 < second.residual_ns["p95"] < 1500
-    # half of the outlier: residuals are distances from the mean of both clocks
+    # half of the outlier, because residuals are distances from the mean of both clocks
     assert second.residual_ns["max"] == pytest.approx(500_000, abs=2000)
 
 

@@ -60,7 +60,7 @@ def check(text: str | bytes, children: list[tuple[Chosen, Source]], folder: Path
         table, anew = pq.read_table(child.columns / EVENTS), pq.read_table(reingested.columns / EVENTS)
         assert table.schema.metadata[b"tracedock.columns"] == b"1"
         assert table.schema.equals(anew.schema)
-        texts = ["position", "args", "rest"]  # line breaks in these become spaces
+        texts = ["position", "args", "rest"]  # in these columns, line breaks become spaces
         assert table.drop(texts).to_pylist() == anew.drop(texts).to_pylist()
 
 

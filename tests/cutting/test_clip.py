@@ -21,12 +21,12 @@ from tests.traces_plan import BASE_NS
 
 
 def us(value: Number) -> Decimal:
-    """Return a time as a number."""
+    """Return a time in µs as a decimal number."""
     return Decimal(value.text)
 
 
 def clipped(document: brute.Document, at: int, selection: Chosen) -> tuple[int, int] | None:
-    """Return the span of a clipped event, else None."""
+    """Return the start and end in ns to which an event is clipped; None if it is not clipped."""
     event = document.events[at]
     if event.ph != "X" or event.start is None:
         return None
@@ -45,7 +45,7 @@ def clipped(document: brute.Document, at: int, selection: Chosen) -> tuple[int, 
 
 
 def plainly(event: Object, span: tuple[int, int] | None) -> str:
-    """Return an event with numeric times, and, if it is clipped, with the expected times and mark."""
+    """Return an event as comparable text, with numeric times; a clipped event has the expected times and mark."""
     members = [(key, value) for key, value in unordered(event) if key not in ("ts", "dur") or span is None]
     if span:
         original = Object(sorted((key, value) for key, value in event if key in ("ts", "dur"))[::-1])
@@ -63,7 +63,7 @@ def _plain(key: str, value: Any) -> Any:
 
 
 def check(text: str | bytes, source: Any, selection: Chosen) -> int:
-    """Check the clipped slices, and return their number."""
+    """Check the events of a clipping selection, and return the number of clipped slices."""
     document, events = brute.Document(text), events_of(parsed(text))
     oracle = kept_of(document, selection)
     if not oracle:

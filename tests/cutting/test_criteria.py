@@ -152,7 +152,7 @@ def test_error_for_an_unknown_value_lists_the_closest_of_many() -> None:
 
 @pytest.mark.parametrize("word", ["from", "to"])
 def test_window_edge_without_a_matching_slice_is_an_error(word: str) -> None:
-    error = refused({"window": {word: "mark"}})  # which is no slice
+    error = refused({"window": {word: "mark"}})  # an event that is not a slice
 
     assert isinstance(error, UnknownChoice)
     assert "'mark'" in error.detail

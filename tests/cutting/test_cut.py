@@ -59,7 +59,7 @@ def line(event: Object) -> str:
 
 
 def lines(text: str | bytes) -> list[str]:
-    """Return the lines of all events of a document."""
+    """Return the text of each event of a document."""
     return [*map(line, events_of(parsed(text)))]
 
 
@@ -74,7 +74,7 @@ def cut_text(source: Source, selection: Chosen, *, redact: bool = False) -> byte
 
 
 def by_time(document: brute.Document, positions: Iterable[int]) -> list[int]:
-    """Return events in the order of columns: by time, then by position, untimed events last."""
+    """Return positions in the order of a cut document: by time, then by position, with untimed events last."""
     starts = {at: document.events[at].start for at in positions}
     return sorted(starts, key=lambda at: (starts[at] is None, starts[at] or 0, at))
 

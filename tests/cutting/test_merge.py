@@ -1,4 +1,4 @@
-"""Merged parts are their trace, with each event once; merged ranks are one trace without losses or mixed ids."""
+"""Merged parts are the original trace, with each event once; merged ranks keep all events, with distinct ids."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ def merged(sources: list[Source], folder: Path, *, align: Align = "none") -> Sou
 
 
 def check_same(result: Source, whole: Source, text: str | bytes) -> None:
-    """Check that a trace is the same as the whole."""
+    """Check that a merged trace equals the original trace, which has the given text."""
     document = document_of(result)
     assert Counter(lines(document)) == Counter(lines(text))
     assert replace(result.summary, format=whole.summary.format, health=whole.summary.health) == whole.summary
@@ -137,7 +137,7 @@ def rows_of(source: Source) -> list[dict[str, Any]]:
 
 
 def is_large(number: int | None) -> bool:
-    """Return whether an id with another digit is too large for columns."""
+    """Return whether an id with one more digit would be too large for columns."""
     return number is not None and abs(number) >= 10**17
 
 
@@ -146,7 +146,7 @@ def id_of(row: dict[str, Any]) -> Any:
 
 
 class IdMapping:
-    """Mapping of the ids of a rank to new ones."""
+    """Mapping of the ids of a rank to their new ids."""
 
     def __init__(self) -> None:
         self.forth: dict[Any, Any] = {}
@@ -170,7 +170,7 @@ def check_ranks(result: Source, ranks: list[Source]) -> None:
     for rank in ranks:
         number = rank.rank if rank.rank is not None else rank.summary.rank
         assert number is not None
-        pids: dict[Any, Any] = dict(provenance[number]["pids"])  # type: ignore[arg-type] # lists of two
+        pids: dict[Any, Any] = dict(provenance[number]["pids"])  # type: ignore[arg-type] # pairs as lists
         assert len(pids) == len({*pids.values()})
         merged_pairs = [(row, event) for row, event in zip(merged, document, strict=True) if row["rank"] == number]
         events = events_of(parsed(document_of(rank)))
@@ -270,7 +270,7 @@ SOME: list[dict[str, Any]] = [
 
 
 def three(folder: Path, *extra: dict[str, Any] | str) -> list[Source]:
-    """Return three identical ranks, the last one first, with further events."""
+    """Return the ranks 2, 0 and 1 with identical events; `extra` adds events to each."""
     ranks = []
     for rank in (2, 0, 1):
         text = rank_text(rank, *SOME, *(event for event in extra if isinstance(event, dict)))
@@ -350,7 +350,7 @@ def test_merged_trace_round_trips_through_its_document(align: Align, tmp_path: P
             missing = [
                 row for row in expected if {key: value for key, value in row.items() if key != "position"} not in own
             ]
-            # names of processes and threads without events of any rank stay in all pieces
+            # names of processes and threads that have no events in any rank stay in all pieces
             assert {row["rank"] for row in rows_of(child) if row["ph"] != "M"} == {rank}
             assert {row["ph"] for row in missing} <= {"s", "f"}  # arrows without slices, matched by their ids alone
             assert json.loads(child.envelope)["tracedock"]["merged"]

@@ -33,7 +33,7 @@ def spans(planned: list[Piece]) -> list[tuple[int | None, int | None]]:
 
 
 def check_divided(source: Source, planned: list[Piece]) -> None:
-    """Check that the pieces divide the time without overlaps and gaps."""
+    """Check that the pieces divide the time without overlaps or gaps."""
     divided = spans(planned)
     assert len(divided) == len(planned)
     assert divided[0][0] is divided[-1][1] is None

@@ -1,4 +1,4 @@
-"""New pids of ranks are unique, those of devices keep their digits, and names contain the rank."""
+"""New pids of ranks are unique, pids of devices keep their digits, and process names contain the rank."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Selections keep exactly the events of an oracle in plain Python."""
+"""Selections keep exactly the events that an oracle in plain Python keeps."""
 
 import gzip
 from itertools import islice
@@ -30,7 +30,7 @@ def oracle_of(document: Document, selection: Chosen) -> list[int] | None:
 
 
 def chosen(document: Document, random: Random, count: int) -> list[tuple[Chosen, list[int]]]:
-    """Return selections, with the positions that they keep."""
+    """Return valid random selections, each with the positions that the oracle keeps."""
     cases = ((selection, oracle_of(document, selection)) for selection in selections_of(document, random))
     return list(islice(((selection, positions) for selection, positions in cases if positions is not None), count))
 
@@ -48,7 +48,7 @@ def check(text: str | bytes, seed: str, row_group: int) -> None:
 
 
 def check_whole(document: Document, selection: Chosen, positions: list[int]) -> None:
-    """Check that every arrow has all its ends, and every thread with events its names."""
+    """Check that each kept arrow has all its ends, and that each thread with kept events has its names."""
     closure, kept_positions = selection.get("closure", {}), set(positions)
     if closure.get("flows", True):
         for ends in document.flows.values():

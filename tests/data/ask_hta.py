@@ -1,4 +1,4 @@
-"""Asks HolisticTraceAnalysis what it makes of a trace, where that is installed (`make hta`): as JSON.
+"""Print HolisticTraceAnalysis's answers about a trace as JSON. `make hta` installs it.
 
 .hta/bin/python tests/data/ask_hta.py TRACE.json
 """
@@ -9,11 +9,11 @@ import warnings
 
 warnings.filterwarnings("ignore")
 
-from hta.trace_analysis import TraceAnalysis  # noqa: E402 - it warns as it is read
+from hta.trace_analysis import TraceAnalysis  # noqa: E402 - the import emits warnings
 
 
 def rows(table):
-    """A table's rows as JSON values; columns of two levels are joined with a slash."""
+    """Return a table's rows as JSON values. The names of columns with two levels are joined with a slash."""
     if table is None:
         return []
     table = table.copy()
@@ -22,7 +22,7 @@ def rows(table):
 
 
 def answers(path):
-    """What it answers, by the names of our questions."""
+    """Return HTA's answers by the names of our questions."""
     hta = TraceAnalysis(trace_files={0: path})
     idle, intervals = hta.get_idle_time_breakdown(ranks=[0], visualize=False, show_idle_interval_stats=True)
     types, kernels = hta.get_gpu_kernel_breakdown(

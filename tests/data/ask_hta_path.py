@@ -1,4 +1,4 @@
-"""Asks HolisticTraceAnalysis for the critical path of each step, where it is installed (`make hta`): as JSON.
+"""Print HolisticTraceAnalysis's critical path of each step as JSON. `make hta` installs it.
 
 .hta/bin/python tests/data/ask_hta_path.py /ABSOLUTE/TRACE.json
 """
@@ -9,11 +9,11 @@ import warnings
 
 warnings.filterwarnings("ignore")
 
-from hta.trace_analysis import TraceAnalysis  # noqa: E402 - it warns as it is read
+from hta.trace_analysis import TraceAnalysis  # noqa: E402 - the import emits warnings
 
 
 def answers(path):
-    """Of each step its name, the length of the path in µs, the same by types of edges, and the tids on the path."""
+    """Yield each step's name, the length of its path in µs, in total and by type of edge, and the tids on the path."""
     hta = TraceAnalysis(trace_files={0: path}, include_last_profiler_step=True)
     events, names = hta.t.get_trace(0), hta.t.symbol_table.get_sym_table()
     steps = [name for name in events["name"].map(names.__getitem__) if name.startswith("ProfilerStep")]

@@ -3,8 +3,8 @@
     pip install torch==2.13.0 numpy
     cd /opt/capture && cp .../tests/data/capture.py . && python capture.py
 
-The traces name the files that ran relative to the working folder, so run it from a folder with no name worth
-hiding. Every run has new times and ids: after a capture, write the counts that it prints into README.md.
+The traces contain paths relative to the working folder, so run this script in a folder whose name may be published.
+Every run has new times and ids: after a capture, write the counts that this script prints into README.md.
 """
 
 import gzip
@@ -25,7 +25,7 @@ HOST, PORT = "127.0.0.1", "29511"
 
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor, target: Tensor) -> None:
-    """One step of training, with an annotation around each phase."""
+    """Run one training step, with annotations around the forward and backward passes."""
     optimizer.zero_grad()
     with record_function("## forward ##"):
         loss = nn.functional.mse_loss(model(batch), target)
@@ -35,12 +35,12 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor
 
 
 def perceptron() -> nn.Module:
-    """A network small enough that its trace stays small."""
+    """Return a network that is small enough for a small trace."""
     return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8))
 
 
 def save(profiler: profile, name: str) -> None:
-    """Export, compress with no time inside, and print what there is to count."""
+    """Export a trace, compress it without a timestamp, and print the counts of its events."""
     plain = Path(name)
     profiler.export_chrome_trace(name)
     text = plain.read_bytes()
@@ -52,7 +52,7 @@ def save(profiler: profile, name: str) -> None:
 
 
 def train(name: str, *, model: nn.Module, steps: int, **options: bool) -> None:
-    """Train `model`, trace `steps` steps after one of waiting and one of warm-up."""
+    """Train `model`, and trace `steps` steps after one waiting step and one warm-up step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch, target = torch.randn(16, 32), torch.randn(16, 8)
     plan = schedule(wait=1, warmup=1, active=steps, repeat=1)
@@ -68,7 +68,7 @@ def train(name: str, *, model: nn.Module, steps: int, **options: bool) -> None:
 
 
 def rank(number: int, world_size: int) -> None:
-    """One process of a data-parallel job over gloo."""
+    """Run one process of a data-parallel job over gloo."""
     os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": PORT, "GLOO_SOCKET_IFNAME": "lo"}
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -79,7 +79,7 @@ def rank(number: int, world_size: int) -> None:
 
 
 def main() -> None:
-    """Capture everything into the working folder."""
+    """Capture all traces into the working folder."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     print("torch", torch.__version__, "python", sys.version.split()[0])  # noqa: T201 a script reports

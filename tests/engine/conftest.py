@@ -1,4 +1,4 @@
-"""Tests that are coroutines, on the server's event loop; sessions of real engines and of doubles that misbehave."""
+"""Support for `async def` tests on the server's event loop, and sessions on real engines and on misbehaving doubles."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -62,7 +62,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def engine() -> Path:
-    """The real engine."""
+    """Path of the real engine."""
     return provision.engine_path(Settings())
 
 
@@ -75,12 +75,12 @@ def one_event(tmp_path: Path) -> Path:
 
 
 def limits(**more: Any) -> EngineLimits:
-    """Limits of a test's engines."""
+    """Return the limits of a test's engines."""
     return EngineLimits(**{"load_timeout_s": 30.0, "stop_s": 1.0, "max_result_bytes": 1 << 30} | more)
 
 
 async def fed(trace: Path) -> AsyncGenerator[bytes]:
-    """Yield the plain bytes of a trace's file."""
+    """Yield the decompressed bytes of a trace file."""
     with trace.open("rb") as file:
         for chunk in plain_chunks(file):
             yield chunk
@@ -92,7 +92,7 @@ async def launch(binary: Path) -> TraceProcessor:
 
 
 class Driver:
-    """Starts real engines and doubles; see `EngineDriver`.
+    """Driver that starts real engines and doubles; see `EngineDriver`.
 
     Args:
         find: returns the program of the next engine.
@@ -116,7 +116,7 @@ def session_of(trace: Path, binary: Path, bounds: EngineLimits | None = None, **
 
 @asynccontextmanager
 async def session_on(trace: Path, binary: Path, **bounds: Any) -> AsyncIterator[Session]:
-    """Open a session; at the end, close it and check that its engine is gone."""
+    """Open a session; at the end, close it and check that its engine has ended."""
     more = {name: bounds.pop(name) for name in ("after_load", "memory_limit_bytes") if name in bounds}
     session = session_of(trace, binary, limits(**bounds), **more)
     try:
@@ -128,7 +128,7 @@ async def session_on(trace: Path, binary: Path, **bounds: Any) -> AsyncIterator[
 
 @pytest.fixture
 def open_session(engine: Path) -> OpenSession:
-    """Opens sessions, by default of the real engine on the small trace."""
+    """Return a function that opens sessions, by default of the real engine on the small trace."""
 
     def opened(trace: Path = DATA / "cpu_train_steps.pt.trace.json.gz", binary: Path = engine, **bounds: Any) -> Any:
         return session_on(trace, binary, **bounds)
@@ -151,18 +151,18 @@ async def query_rows(session: Session, sql: str, timeout_s: float = 30, limit: i
 
 
 async def in_time(awaited: Awaitable[Any]) -> Any:
-    """Await something that would never end if it failed; the limit is for slow machines."""
+    """Await an operation that never ends if it fails; the time limit suits slow machines."""
     return await within(PATIENCE_S, awaited)
 
 
 async def within(seconds: float, awaited: Awaitable[Any]) -> Any:
-    """Await something that must not take longer."""
+    """Await an operation that must not take longer than `seconds`."""
     async with asyncio.timeout(seconds):
         return await awaited
 
 
 async def gone(session: Session, within_s: float = PATIENCE_S) -> bool:
-    """Return whether a session's engine ends in time. (To wait for its process here would take it from the loop.)"""
+    """Return whether a session's engine ends in time. Only the loop may reap the process, so this function does not."""
     with suppress(TimeoutError):
         await within(within_s, session.ended())
     return session.gone and not psutil.pid_exists(session.pid or 0)
@@ -174,7 +174,7 @@ def answer(*rows: tuple[Cell, ...], names: tuple[str, ...] = ()) -> QueryRespons
 
 
 def cells_batch(*rows: tuple[Cell, ...]) -> Any:
-    """Return rows as the engine packs them: cells in row order, values by type, a NUL after each string."""
+    """Return rows as the engine packs them: cells in row order, values by type, and a NUL after each string."""
     batch = wire.CellsBatch()
     strings = []
     for cell in (cell for row in rows for cell in row):

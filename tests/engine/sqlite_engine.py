@@ -1,6 +1,6 @@
-"""Another engine: SQLite in the server's own process, whose UIs send SQL as lines and receive rows as lines of JSON.
+"""Another engine: SQLite in the server's own process. Its UIs send SQL as lines, and receive rows as lines of JSON.
 
-This file is all that it takes: no other module knows this engine, and the tests pass its driver to a fleet.
+This file contains the whole integration: no other module knows this engine, and tests pass its driver to a fleet.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class PickledCells:
 
 
 class SqliteEngine:
-    """A database in memory with the table ``slice``; see `Engine`."""
+    """In-memory database with the table ``slice``; see `Engine`."""
 
     pid = None
 
@@ -67,7 +67,7 @@ class SqliteEngine:
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self._lock = Lock()
         self._ended = asyncio.Event()
-        self._database.set_progress_handler(self._ended.is_set, 1000)  # a statement fails once this is true
+        self._database.set_progress_handler(self._ended.is_set, 1000)  # a running statement fails once this is true
         self.progress = LoadProgress()
 
     @property
@@ -128,7 +128,7 @@ class SqliteEngine:
         return None
 
     def limit_memory(self, max_bytes: int) -> None:
-        """Nothing to limit: the server's memory is its own."""
+        """Do nothing: the database shares the memory of the server."""
 
     def interrupt(self) -> None:
         self._database.interrupt()
@@ -156,7 +156,7 @@ def _failed(error: sqlite3.Error) -> QueryResponse:
 
 
 class LineRequest:
-    """A line of SQL; see `RpcRequest`."""
+    """Request that is a line of SQL; see `RpcRequest`."""
 
     continues_stream = False
 
@@ -177,7 +177,7 @@ class LineRequest:
 
 
 class LineReader:
-    """Splits a stream into lines; see `FrameReader`."""
+    """Reader that splits a stream into lines; see `FrameReader`."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -195,7 +195,7 @@ class LineReader:
 
 
 class LineRpc:
-    """SQL as lines; see `RpcCodec`."""
+    """Codec for SQL as lines; see `RpcCodec`."""
 
     def frame_reader(self, max_bytes: int) -> LineReader:
         return LineReader(max_bytes)
@@ -208,7 +208,7 @@ class LineRpc:
 
 
 class SqliteDriver:
-    """Starts databases; see `EngineDriver`."""
+    """Driver that starts databases; see `EngineDriver`."""
 
     rpc: LineRpc | None = LineRpc()
 

@@ -17,7 +17,7 @@ from service.trace.errors import ClientBlocked, EngineFailed, EngineOutOfMemory,
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The clock of the breakers, which the test sets."""
+    """Clock of the breakers, which a test can set."""
     now = [1000.0]
     monkeypatch.setattr(breakers_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
@@ -64,7 +64,7 @@ def exchange(request: Request[Any], owner: str) -> AnyExchange:
 
 
 def refusal(breakers: RequestBreakers, sql: str, owner: str) -> type[TracedockError] | None:
-    """Return the class of the error with which a statement of a client is refused."""
+    """Return the class of the error that refuses a client's statement, or None if it is allowed."""
     try:
         breakers.admit(exchange(Query(sql), owner))
     except TracedockError as error:

@@ -15,7 +15,7 @@ def findings_of(**settings: object) -> dict[str, Finding]:
     return {finding.name: finding for finding in examine(Settings(**settings))}  # type: ignore[arg-type] # by name
 
 
-def test_installation_works(tmp_path: Path) -> None:
+def test_findings_of_a_complete_installation_are_ok(tmp_path: Path) -> None:
     findings = findings_of(data=tmp_path / "not" / "yet")
     assert all(finding.ok for finding in findings.values()), findings
     assert findings["engine version"].value.startswith("Perfetto v54.0")

@@ -1,4 +1,4 @@
-"""All engines: one for each trace, within their limits, none unused for long."""
+"""A fleet runs one engine for each trace, within its limits, and closes idle engines."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -89,7 +89,7 @@ async def test_engines_in_use_are_not_evicted(engine: Path) -> None:
     async with fleet_of(engine) as fleet:
         queried, attached = fleet.open("a", "a", TRACE), fleet.open("b", "b", TRACE)
         with pytest.raises(EngineUnavailable, match="All 2 engines are in use") as refused:
-            fleet.open("c", "c", TRACE)  # both still load
+            fleet.open("c", "c", TRACE)  # both engines still load
         assert [session["trace"] for session in refused.value.extra["in_use"]] == ["a", "b"]
         assert refused.value.extra["retry_after_s"] == 10
 
@@ -128,7 +128,7 @@ async def test_loads_of_one_client_are_evicted_for_another_client(one_event: Pat
             fleet.open("e", "e", partial(fed, one_event), client="hog")
         first = fleet.open("x", "x", partial(fed, one_event), client="other")
         second = fleet.open("y", "y", partial(fed, one_event), client="other")
-        with pytest.raises(EngineUnavailable):  # each has two
+        with pytest.raises(EngineUnavailable):  # each client has two loads
             fleet.open("z", "z", partial(fed, one_event), client="other")
         assert [session.trace_id for session in fleet.sessions()] == ["a", "b", "x", "y"]
         for evicted in loads[2:]:
@@ -159,12 +159,12 @@ async def test_failed_engines_do_not_count_as_running(one_event: Path) -> None:
         assert len(fleet.sessions()) == 3
 
 
-async def test_engine_is_closed_once_it_was_idle_for_long(engine: Path) -> None:
+async def test_engine_is_closed_after_its_idle_time(engine: Path) -> None:
     async with fleet_of(engine, idle_s=0.4) as fleet:
         session = fleet.open("a", "a", TRACE)
         await session.settled()
         session.clients += 1
-        assert not await gone(session, within_s=0.8)  # a UI has it open
+        assert not await gone(session, within_s=0.8)  # a UI has the session open
         session.clients -= 1
         assert await gone(session)
         assert fleet.sessions() == []
@@ -177,7 +177,7 @@ async def test_closing_a_session_waits_for_the_end_of_its_engine(engine: Path) -
         await fleet.close_session("a")
         assert not psutil.pid_exists(session.pid or 0)
         assert fleet.find("a") is None
-        await fleet.close_session("a")  # nothing to do
+        await fleet.close_session("a")  # closing it again does nothing
 
 
 async def test_closed_fleet_leaves_no_engine(engine: Path, one_event: Path) -> None:
@@ -185,7 +185,7 @@ async def test_closed_fleet_leaves_no_engine(engine: Path, one_event: Path) -> N
     fleet = Fleet(Driver(lambda: next(binaries)), limits(stop_s=0.2), max_engines=3, idle_s=900)
     fleet.start()
     sessions = [fleet.open(name, name, partial(fed, one_event)) for name in "abc"]
-    await asyncio.gather(sessions[0].settled(), sessions[1].settled())  # the third still starts
+    await asyncio.gather(sessions[0].settled(), sessions[1].settled())  # the third engine still starts
     await in_time(fleet.close())
     assert not any(psutil.pid_exists(session.pid) for session in sessions if session.pid)
 
@@ -193,7 +193,7 @@ async def test_closed_fleet_leaves_no_engine(engine: Path, one_event: Path) -> N
 # -- memory --------------------------------------------------------------------------------------------------------
 
 MIB = 1 << 20
-EVENTS = 500_000  # as the fleet expects; the trace itself is small
+EVENTS = 500_000  # the number that the fleet expects; the trace itself is small
 
 
 def expected() -> int:
@@ -238,7 +238,7 @@ async def test_several_idle_engines_are_evicted_for_a_large_load(engine: Path) -
         assert [session.trace_id for session in fleet.sessions()] == ["d"]
 
 
-async def test_no_engine_is_evicted_for_a_load_that_is_refused(engine: Path) -> None:
+async def test_refused_load_evicts_no_engine(engine: Path) -> None:
     async with fleet_of(engine, max_engines=9, memory_bytes=expected() + 100 * MIB) as fleet:
         idle = open_session_of(fleet, "idle", events=0)
         await query_rows(idle, "SELECT 1")
@@ -249,7 +249,7 @@ async def test_no_engine_is_evicted_for_a_load_that_is_refused(engine: Path) -> 
 
 
 async def test_load_waits_until_the_evicted_engine_has_ended(engine: Path, one_event: Path) -> None:
-    binaries = iter([DOUBLES / "deaf", DOUBLES / "deaf", *[engine] * 9])  # one that takes its time to end
+    binaries = iter([DOUBLES / "deaf", DOUBLES / "deaf", *[engine] * 9])  # a double that ends slowly
     driver = Driver(lambda: next(binaries))
     async with fleet_of(engine, driver=driver, max_engines=1, limits=limits(stop_s=0.3)) as fleet:
         first = fleet.open("a", "a", partial(fed, one_event))
@@ -302,7 +302,7 @@ async def test_prediction_learns_from_a_load(engine: Path) -> None:
         first = open_session_of(fleet, "a")
         await first.settled()
         second = open_session_of(fleet, "b")
-        assert second.predicted_bytes < first.predicted_bytes  # the trace is smaller than the fleet was told
+        assert second.predicted_bytes < first.predicted_bytes  # the trace has fewer events than the fleet expects
         assert first.memory_limit_bytes == 512 * MIB
 
 
@@ -312,9 +312,9 @@ async def test_engines_that_grow_beyond_the_budget_are_ended(engine: Path, monke
         idle, grown, growing = (open_session_of(fleet, name, events=0) for name in "abc")
         growing.clients += 1
         await query_rows(idle, "SELECT 1")
-        await query_rows(grown, table(3_000_000))  # 150 MiB with it
+        await query_rows(grown, table(3_000_000))  # the engine takes 150 MiB with this table
         working = grown.query(ENDLESS, limit=None, timeout_s=60)
-        await query_rows(growing, table(2_500_000))  # 127 MiB
+        await query_rows(growing, table(2_500_000))  # 127 MiB with this table
         with pytest.raises(EngineOutOfMemory):
             await in_time(all_rows(working))
         assert idle not in fleet.sessions()
@@ -364,7 +364,7 @@ async def test_load_that_crashes_engines_is_refused_until_its_session_is_closed(
         with pytest.raises(EngineFailed, match=r"ended 2 times.*the moon is in the way") as refused:
             fleet.open("a", "a", partial(fed, one_event))
         assert 500 < refused.value.extra["retry_after_s"] <= 600
-        assert fleet.find("a") is session  # and reports its error
+        assert fleet.find("a") is session  # the failed session stays and reports its error
         fleet.open("b", "b", partial(fed, one_event))
         await fleet.close_session("a")
         fleet.open("a", "a", partial(fed, one_event))
@@ -398,9 +398,9 @@ async def test_crash_of_an_idle_engine_is_noticed_and_counted(engine: Path) -> N
 
 
 async def warm_engine_of(fleet: Fleet) -> int:
-    """Return the process id of the fleet's warm engine, once there is one."""
+    """Return the process id of the fleet's warm engine once it has started."""
     async with asyncio.timeout(60):
-        while not (process := fleet._warm._started()):  # noqa: ASYNC110 - there is no event
+        while not (process := fleet._warm._started()):  # noqa: ASYNC110 - no event reports the start
             await asyncio.sleep(0)
     return process.pid or 0
 

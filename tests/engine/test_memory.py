@@ -1,4 +1,4 @@
-"""The prediction of a load's memory."""
+"""Prediction of the memory that a load takes."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_single_load_changes_the_prediction_moderately() -> None:
 def test_small_loads_do_not_change_the_prediction() -> None:
     model = MemoryModel()
     model.learn("all", 1000, GIB)
-    model.learn("all", MILLION, 0)  # not measured
+    model.learn("all", MILLION, 0)  # 0: the memory was not measured
     assert model.predict("all", MILLION) == MemoryModel().predict("all", MILLION)
 
 
@@ -46,7 +46,7 @@ def test_prediction_grows_after_a_load_was_killed_for_its_size() -> None:
     killed_at = memory_limit(model.predict("all", MILLION), 100 * GIB)
     model.learn("all", MILLION, killed_at, killed=True)
     assert model.predict("all", MILLION) == pytest.approx(killed_at, rel=0.01)
-    model.learn("all", MILLION, killed_at // 4, killed=True)  # another cause than its size
+    model.learn("all", MILLION, killed_at // 4, killed=True)  # it was killed far below its limit, so not for its size
     assert model.predict("all", MILLION) == pytest.approx(killed_at, rel=0.01)
 
 

@@ -1,4 +1,4 @@
-"""Clients change only names of their own."""
+"""Clients can change only the names that they have claimed."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_tables_and_views_of_a_client_that_left_are_dropped() -> None:
         names.claim(name, Change.CREATE, "a", kind)
     assert names.left_by("a") == {"v": 'DROP VIEW IF EXISTS "v"', "t": 'DROP TABLE IF EXISTS "t"'}
     assert names.claim("none", Change.ALTER, "b") is None
-    assert "another client" in str(names.claim("t", Change.ALTER, "b"))  # until it is dropped
+    assert "another client" in str(names.claim("t", Change.ALTER, "b"))  # until the table of client a is dropped
     names.release("t")
     assert names.claim("t", Change.ALTER, "b") is None
     assert "another client" in str(names.claim("f", Change.ALTER, "b"))

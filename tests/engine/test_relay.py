@@ -57,7 +57,7 @@ async def test_requests_that_change_the_shared_trace_are_refused(method: int, op
         assert refused.response == method
         reason = refused.fatal_error or refused.append_result.error or refused.finalize_data_result.error
         assert "it loads no other file" in reason
-        assert reason.endswith("(ERR:ws)")  # the mark by which the UI knows that it has no bug
+        assert reason.endswith("(ERR:ws)")  # with this mark, the UI does not report a bug of its own
         assert cells(after) == [487]
 
 
@@ -176,7 +176,7 @@ async def test_slow_reader_is_disconnected(
     async with open_session() as session:
         answers = ask(session, PerfettoRequest(query(ENDLESS_ROWS)))
         await anext(answers)
-        assert await in_time(query_rows(session, "SELECT 1")) == [(1,)]  # while none of the answer is read
+        assert await in_time(query_rows(session, "SELECT 1")) == [(1,)]  # although the answer is not read
         with pytest.raises(EngineFailed, match="does not read"):
             [_ async for _ in answers]
         assert session.limits.response_buffers.total == 0

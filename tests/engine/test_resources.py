@@ -1,4 +1,4 @@
-"""Memory and processor time, as the system reports them."""
+"""Memory and processor time, as reported by the system."""
 
 import os
 import sys

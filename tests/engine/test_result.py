@@ -1,4 +1,4 @@
-"""The rows of a query between the engine and its readers."""
+"""A query's result passes rows from the engine to its readers."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ def result_of(
     done: bool = True,
     scratch: Path | None = None,
 ) -> Result:
-    """Return a result to which these responses were added."""
+    """Return a result to which the given responses have been added."""
     result = Result(limit=limit, max_bytes=max_bytes, on_enough=lambda: None, budget=SpoolBudget(scratch))
     for response in answers:
         result.add(response)
@@ -115,10 +115,10 @@ def test_engine_is_stopped_beyond_the_limit() -> None:
     stops: list[None] = []
     result = Result(limit=2, max_bytes=1 << 20, on_enough=lambda: stops.append(None))
     result.add(answer((1,), (2,), names=("x",)))
-    assert not stops  # there may be no third row: then the two are all
+    assert not stops  # without a third row, these two rows are the complete result
     result.add(answer((3,)))
     assert len(stops) == 1
-    result.add(answer((4,)))  # what was on its way
+    result.add(answer((4,)))  # a response that was already on its way
     result.finish(EngineFailed("interrupted"))
     assert result.error is None
     assert read(result) == [(1,), (2,)]
@@ -179,7 +179,7 @@ async def test_reader_follows_while_rows_arrive() -> None:
 async def test_slow_reader_blocks_neither_engine_nor_other_readers() -> None:
     result = result_of(answer((0,), names=("x",)), done=False)
     slow = result.follow()
-    await anext(slow)  # and no further
+    await anext(slow)  # the slow reader reads only this batch
     for number in range(1, 100):
         result.add(answer((number,)))
     result.finish()
@@ -211,14 +211,14 @@ async def test_error_is_raised_after_the_rows_before_it() -> None:
     result.close()
 
 
-async def test_closing_stops_the_query_once() -> None:
+async def test_closed_result_stops_its_query_once() -> None:
     stops: list[None] = []
     result = Result(limit=None, max_bytes=1 << 20, on_enough=lambda: stops.append(None))
     result.add(answer((1,), names=("x",)))
     result.close()
-    result.add(answer((2,)))  # too late, and no error
+    result.add(answer((2,)))  # rows after the close are ignored without an error
     result.finish()
     result.close()
     assert len(stops) == 1
     del result
-    gc.collect()  # pytest fails on what it leaves open
+    gc.collect()  # pytest fails if the result has left a file open

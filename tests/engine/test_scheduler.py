@@ -1,4 +1,4 @@
-"""The order in which an engine works on requests."""
+"""Order in which an engine processes requests."""
 
 import asyncio
 from typing import Any
@@ -64,7 +64,7 @@ async def test_full_queue_refuses_requests() -> None:
         scheduler.put(exchange("c"))
     assert busy.value.extra == {"waiting": 2, "retry_after_s": 1}
     first.abandon()
-    scheduler.put(exchange("d"))  # in the place of the one that left
+    scheduler.put(exchange("d"))  # takes the place of the abandoned request
     assert await order(scheduler) == "bd"
 
 

@@ -15,7 +15,7 @@ BLOCK = b"x" * (1 << 20)
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """Limits files of this process to 10 MiB: writing beyond fails as on a full disk."""
+    """Limit files of this process to 10 MiB: writes beyond this size fail as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 20, hard))
     yield
@@ -27,13 +27,13 @@ def filled(spool: Spool) -> None:
         spool.append(BLOCK)
 
 
-def test_all_results_together_stay_within_their_bytes_on_disk(tmp_path: Path) -> None:
+def test_results_together_stay_within_the_disk_budget(tmp_path: Path) -> None:
     budget = SpoolBudget(tmp_path, max_bytes=32 << 20)
     first, second = Spool(budget), Spool(budget)
     with pytest.raises(InsufficientStorage, match="query results take") as refused:
         filled(first)
     assert refused.value.extra["quota"] == 32 << 20
-    second.append(BLOCK * (MEMORY_MAX >> 20))  # in memory there is room
+    second.append(BLOCK * (MEMORY_MAX >> 20))  # this part stays in memory
     with pytest.raises(InsufficientStorage):
         second.append(BLOCK)
     assert first.read(first.size - 1, 1) == b"x"
@@ -49,7 +49,7 @@ def test_results_count_in_the_quota_of_the_data_folder(tmp_path: Path) -> None:
     with pytest.raises(InsufficientStorage) as refused:
         filled(spool)
     assert refused.value.extra["quota"] == 20 << 20
-    with pytest.raises(InsufficientStorage):  # so do uploads
+    with pytest.raises(InsufficientStorage):  # the same quota limits uploads
         room.check(10 << 20)
     spool.close()
     room.check(10 << 20)

@@ -29,9 +29,9 @@ def test_end_of_a_load_gets_time_in_proportion_to_the_feeding() -> None:
     assert detector.is_stalled(10**9, 52.1 + 30 + FINISH_FACTOR * 52, is_fed=True)
 
 
-def test_engine_asleep_is_stalled_only_if_it_has_work() -> None:
+def test_sleeping_engine_is_stalled_only_if_it_has_work() -> None:
     detector = StallDetector(30)
     assert not detector.is_stalled(1000, 2.0, is_fed=False, waited_s=60.0)
     assert not detector.is_stalled(1000, 2.5, is_fed=False)
-    assert not detector.is_stalled(1000, 4.0, is_fed=False, waited_s=61.0)  # slow, not asleep
+    assert not detector.is_stalled(1000, 4.0, is_fed=False, waited_s=61.0)  # it used processor time: slow, not asleep
     assert detector.is_stalled(2000, 4.5, is_fed=False, waited_s=61.0)

@@ -1,4 +1,4 @@
-"""SQL is expected as the engine cuts it."""
+"""SQL is split into the same tokens as by the engine."""
 
 import sys
 

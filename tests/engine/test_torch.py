@@ -1,4 +1,4 @@
-"""The package `torch` against a plain Python oracle, on real traces and on generated ones."""
+"""The SQL package `torch` agrees with an oracle in plain Python, on real and on generated traces."""
 
 import json
 import math
@@ -22,7 +22,7 @@ LOCAL = [
     "cpu_stack_memory.pt.trace.json.gz",
     "cpu_gloo_rank0_of_2.pt.trace.json.gz",
 ]
-SHARED_NAMES = [  # in the shared folder
+SHARED_NAMES = [  # traces in the shared folder
     "a100_nccl_3_steps.pt.trace.json.gz",
     "b200_eager_rank0_of_8.pt.trace.json.gz",
     "dlrm_8_ranks/worker0_step_12.1694128201545.pt.trace.json.gz",

@@ -25,7 +25,7 @@ PRIVATE = {"torch.nesting"}
 
 
 def traces() -> list[Oracle]:
-    """Return traces that together contain kernels and NCCL, memory and gloo."""
+    """Return traces that together contain kernels, NCCL, memory and gloo."""
     generated = json.loads(b"".join(trace_chunks(TraceShape(steps=3))))
     names = ["cpu_stack_memory.pt.trace.json.gz", "cpu_gloo_rank0_of_2.pt.trace.json.gz"]
     return [Oracle([generated], [0]), *(Oracle([read(DATA / name)], [1]) for name in names)]

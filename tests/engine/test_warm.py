@@ -1,4 +1,4 @@
-"""The engine that is started ahead of its first use."""
+"""The warm engine is started ahead of its first use."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Started = Callable[[], set[int]]
 
 @pytest.fixture
 def started() -> Started:
-    """Returns the processes that the test has started."""
+    """Return a function that returns the processes that the test has started."""
     before = set(psutil.Process().children())
     return lambda: {child.pid for child in set(psutil.Process().children()) - before}
 
@@ -53,7 +53,7 @@ async def test_warm_engine_of_another_program_is_replaced(engine: Path, started:
 
 async def test_unused_engine_is_stopped(engine: Path, started: Started) -> None:
     warm = WarmEngine(Driver(lambda: engine), 1.0)
-    await warm.close()  # there is none
+    await warm.close()  # there is no engine yet
     warm.prepare(engine)
     await in_time(warm.close())
     assert started() == set()

@@ -1,6 +1,6 @@
-"""An oracle for PyTorch's terms in plain Python on the trace's JSON, and the document of that trace for an engine.
+"""Oracle for the tables of `torch`, in plain Python on a trace's JSON, with the document of the trace for an engine.
 
-The oracle does not use the service's rendering; it implements a small part of the same contract a second time.
+The oracle does not use the service's rendering; it independently implements a small part of the same contract.
 """
 
 import gzip
@@ -35,7 +35,7 @@ LEFT_OUT = {
 
 @dataclass(eq=False)
 class Slice:
-    """An `X` or `i` event; times in ns from the first event of the trace."""
+    """An `X` or `i` event. Its times are in ns from the first event of the trace."""
 
     number: int
     name: str
@@ -69,7 +69,7 @@ class Slice:
         return self.args.get("External id", self.args.get("external id")) or None
 
     def around(self) -> Iterator["Slice"]:
-        """Yield the slices that enclose it, the innermost first."""
+        """Yield the slices that enclose this slice, innermost first."""
         slice_ = self.parent
         while slice_:
             yield slice_
@@ -78,7 +78,7 @@ class Slice:
 
 @dataclass
 class Oracle:
-    """One trace, or several traces as ranks of one."""
+    """Oracle for a trace, or for several traces as ranks of one trace."""
 
     documents: list[Any]
     ranks: list[int | None]
@@ -109,7 +109,7 @@ class Oracle:
         self._assign_lanes()
 
     def _nest(self) -> None:
-        """Find parents as torch's `key_averages` does: it pops slices that have ended or that end too early."""
+        """Find parents as torch's `key_averages` does: pop slices that have ended or end before the new slice ends."""
         stacks: dict[Any, list[Slice]] = defaultdict(list)
         for slice_ in self.host:
             stack = stacks[slice_.track]
@@ -137,7 +137,7 @@ class Oracle:
 
     @cached_property
     def host(self) -> list[Slice]:
-        """Slices that can enclose others on the host."""
+        """Host slices that can enclose others."""
         return [
             slice_
             for slice_ in self.slices
@@ -226,7 +226,7 @@ class Oracle:
         return steps[-1].step if steps and steps[-1].end > ts else None
 
     def self_dur(self) -> dict[int, int]:
-        """Return each op's duration without the slices that it encloses directly, by number."""
+        """Return each op's duration without its direct children, in ns, by the number of the op."""
         self_ns = {slice_.number: slice_.dur for slice_ in self.host}
         for slice_ in self.host:
             if slice_.parent:
@@ -239,7 +239,7 @@ class Oracle:
 
     @cached_property
     def document(self) -> bytes:
-        """The trace for the engine; each event has its number as an argument."""
+        """The trace as JSON for the engine; each event has its number as an argument."""
         threads, events = self._threads(), []
         for slice_ in self.slices:
             args = slice_.args | {"number": slice_.number} if self.keep_args else {"number": slice_.number}
@@ -313,7 +313,7 @@ def read(path: Path) -> Any:
 
 
 class Sql:
-    """Runs SQL on an engine."""
+    """Function that runs SQL on an engine and returns rows as dicts."""
 
     def __init__(self, process: TraceProcessor) -> None:
         self._process = process
@@ -333,14 +333,14 @@ class Sql:
         return rows
 
     async def numbers(self) -> dict[int, int]:
-        """Return the oracle's numbers of slices by the engine's ids."""
+        """Return the oracle's number of each slice, by the engine's id."""
         rows = await self("SELECT id, extract_arg(arg_set_id, 'args.number') AS number FROM slice")
         return {row["id"]: row["number"] for row in rows}
 
 
 @asynccontextmanager
 async def engine_on(binary: Path, oracle: Oracle) -> AsyncIterator[Sql]:
-    """Run the real engine on that trace, with the package and the server's tables."""
+    """Run the real engine on the oracle's trace, with the package and the server's tables; yield its `Sql`."""
     process = await TraceProcessor.start(binary, package=PACKAGE)
     try:
         await process.feed(_pieces(oracle.document))
@@ -357,7 +357,7 @@ async def _pieces(document: bytes, size: int = 1 << 20) -> AsyncIterator[bytes]:
 
 
 def by_number(rows: Iterable[dict[str, Any]], numbers: dict[int, int], *ids: str) -> dict[int, dict[str, Any]]:
-    """Return the rows by the number of their slice, with numbers in place of ids in these columns, too."""
+    """Return rows by the number of their slice; in the columns `ids`, numbers replace ids, too."""
     numbered = {}
     for row in rows:
         changed = {name: numbers[row[name]] if row[name] is not None else None for name in ("id", *ids)}

@@ -1,4 +1,4 @@
-"""Ingest reads every registered format, recognised by content: a new format needs one folder and one line."""
+"""Ingest recognises each registered format by its content: a new format needs one folder and one line of code."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ backward,1600,250
 
 
 class CsvReader:
-    """A reader of a toy format: slices of one thread as lines of name, start and duration."""
+    """Reader of a toy format: slices of one thread, as lines of name, start and duration."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -58,7 +58,7 @@ class CsvReader:
         yield pa.RecordBatch.from_pylist(rows, SCHEMA)
 
     def envelope(self) -> tuple[bytes, dict[str, Any]]:
-        """Return a document around the events."""
+        """Return the document around the events, and its parsed members."""
         return b'{"host_name": "toy", "traceEvents": []}', {"host_name": "toy"}
 
 

@@ -1,4 +1,4 @@
-"""A data folder and a catalog like those of a server, and originals that keep a child waiting."""
+"""Support for job tests: a server's data folder and catalog, and originals that block a child."""
 
 import asyncio
 import os
@@ -22,14 +22,14 @@ from tests.processes import living
 
 @dataclass
 class Parts:
-    """The parts of a server that ingests work with."""
+    """The parts of a server that ingests use."""
 
     folder: Folder
     catalog: Catalog
     jobs: Jobs
 
     def ingests(self, workers: int = 1, attempts: int = 3, *, keep_ready: bool = False) -> IngestJobs:
-        self.jobs.requeue()  # as a server does that starts
+        self.jobs.requeue()  # as a server does at its start
         monitor = JobMonitor(self.jobs)
         return IngestJobs(self.catalog, monitor, self.folder, workers=workers, attempts=attempts, keep_ready=keep_ready)
 
@@ -44,13 +44,13 @@ class Parts:
         return trace_id
 
     def receive(self, trace: Path, size: int | None = None) -> str:
-        """An upload of which `size` bytes are received."""
+        """Begin an upload of which `size` bytes are received, and return its id."""
         trace_id = new_trace_id()
         self.folder.received(trace_id).write_bytes(trace.read_bytes()[:size])
         return trace_id
 
     def receive_pipe(self) -> "Pipe":
-        """An upload whose bytes never come."""
+        """Begin an upload whose bytes never arrive."""
         trace_id = new_trace_id()
         os.mkfifo(self.folder.received(trace_id))
         return Pipe(trace_id, self.folder.received(trace_id))
@@ -63,7 +63,7 @@ class Parts:
         self.catalog.add(trace_id, name="t.json", size=original.stat().st_size, sha256="00")
 
     def add_pipe(self, size: int = 1) -> "Pipe":
-        """Queue a trace of `size` bytes that never come: its child waits in the middle of its work."""
+        """Queue a trace of `size` bytes that never arrive, so that its child blocks during the ingest."""
         trace_id = new_trace_id()
         os.mkfifo(self.folder.original(trace_id))
         self.catalog.add(trace_id, name="t.json", size=size, sha256="00")
@@ -72,7 +72,7 @@ class Parts:
 
 @dataclass
 class Pipe:
-    """An original that is a pipe."""
+    """A trace whose file is a named pipe."""
 
     id: str
     path: Path
@@ -87,7 +87,7 @@ class Pipe:
     def _is_open_in(self, worker: psutil.Process) -> bool:
         """Return whether a process has the pipe open."""
         for descriptor in Path(f"/proc/{worker.pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # closed meanwhile
+            with suppress(FileNotFoundError):  # the descriptor has been closed meanwhile
                 if descriptor.readlink().name == self.path.name:
                     return True
         return False
@@ -101,7 +101,7 @@ class Pipe:
 
 
 def workers() -> list[psutil.Process]:
-    """The living ingest children of this process."""
+    """Return the living ingest children of this process."""
     return living("service.jobs.children ingest")
 
 

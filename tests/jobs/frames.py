@@ -14,18 +14,18 @@ Frame = tuple[Message, bytes]
 
 
 def command(kind: Kind, *arguments: str) -> list[str]:
-    """The command line of a child."""
+    """Return the command line of a child."""
     return [sys.executable, "-m", PACKAGE, kind, *arguments]
 
 
 def started(kind: Kind, *arguments: str) -> subprocess.Popen[bytes]:
-    """A child with pipes for its input, its output and its log."""
+    """Start a child with pipes for its input, its output and its log."""
     pipe = subprocess.PIPE
     return subprocess.Popen(command(kind, *arguments), stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def call(task: object) -> bytes:
-    """The frame of a call of a task."""
+    """Return the frame that calls a task."""
     body = encode(task)
     return frame_head(Call(type(task).__name__), len(body)) + body
 
@@ -38,7 +38,7 @@ def send(child: subprocess.Popen[bytes], frame: bytes) -> None:
 
 
 def frames_of(output: bytes) -> list[Frame]:
-    """The whole frames at the start of a child's output."""
+    """Return the complete frames at the start of a child's output."""
     frames, place = [], 0
     while len(output) >= place + HEADER.size:
         text_size, body_size = HEADER.unpack_from(output, place)
@@ -49,5 +49,5 @@ def frames_of(output: bytes) -> list[Frame]:
 
 
 def result_of(frame: Frame) -> Any:
-    """The JSON result of a frame that says that a call is done."""
+    """Return the JSON result in the frame of a finished call."""
     return orjson.loads(frame[1])

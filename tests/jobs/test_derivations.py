@@ -1,4 +1,4 @@
-"""The requests of jobs stay readable: a server takes up the jobs that an earlier version has queued."""
+"""Stored requests of jobs stay readable, so that a server continues the jobs that an earlier version has queued."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The time left is estimated from the recent speed, and is unknown without enough of it."""
+"""The remaining time is estimated from the recent speed, and is unknown without enough progress."""
 
 import pytest
 
@@ -40,11 +40,11 @@ def test_eta_grows_without_progress_and_is_then_unknown() -> None:
     [
         [],
         [(0.0, 0.0)],
-        [(0.0, 0.0), (0.5, 0.3)],  # too short a time
-        [(0.0, 0.2), (5.0, 0.2)],  # nothing moved
-        [(0.0, 0.0), (5.0, 0.005)],  # hardly anything
-        [(0.0, 0.0), (5.0, 1.0)],  # all is read, and there is no more to come
-        [(0.0, 0.8), (5.0, 0.1)],  # begun anew
+        [(0.0, 0.0), (0.5, 0.3)],  # too little time
+        [(0.0, 0.2), (5.0, 0.2)],  # no progress
+        [(0.0, 0.0), (5.0, 0.005)],  # hardly any progress
+        [(0.0, 0.0), (5.0, 1.0)],  # everything is read
+        [(0.0, 0.8), (5.0, 0.1)],  # the work has restarted
     ],
 )
 def test_eta_is_unknown_without_enough_progress(marks: list[tuple[float, float]]) -> None:

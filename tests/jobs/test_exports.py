@@ -1,4 +1,4 @@
-"""Each export is a process of its own, which writes the document or fails."""
+"""Each export runs in its own process, which writes the document or fails."""
 
 import asyncio
 import subprocess
@@ -38,7 +38,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1000)
 
 @pytest.fixture(scope="module")
 def columns(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The columns of a trace of 5 MB, more than pipes hold."""
+    """The columns of a trace of 5 MB, which is more than pipes hold."""
     text = b"".join(trace_chunks(sized(TraceShape(), 5_000_000)))
     return write_columns(tmp_path_factory.mktemp("export") / "columns", text)
 
@@ -50,7 +50,7 @@ def started(columns: Path) -> "subprocess.Popen[bytes]":
 
 
 def exports() -> list[psutil.Process]:
-    """The living export children of this process."""
+    """Return the living export children of this process."""
     return living(CHILD)
 
 
@@ -104,7 +104,7 @@ def test_export_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> 
 
 
 async def appeared(count: int) -> list[psutil.Process]:
-    """Return the exports once their number is `count`."""
+    """Return the export processes once their number is `count`."""
     async with asyncio.timeout(120):
         while len(children := exports()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
@@ -137,7 +137,7 @@ def test_crash_of_an_export_is_an_orderly_failure_and_is_logged(
     async def ask() -> None:
         writers = Exports(keep_ready=False)
         try:
-            broken = Summary(steps=None)  # type: ignore[arg-type] # so that the child has a bug
+            broken = Summary(steps=None)  # type: ignore[arg-type] # makes the child crash
             cut = Cut(Selection(steps=[1]), broken, "a broken summary")
             async with aclosing(writers.document(columns, cut=cut)) as pieces:
                 await anext(pieces)
@@ -156,7 +156,7 @@ def test_killed_export_has_failed(columns: Path) -> None:
             async with aclosing(writers.document(columns)) as pieces:
                 async for _ in pieces:
                     for export in exports():
-                        with suppress(psutil.NoSuchProcess):  # it has ended just now
+                        with suppress(psutil.NoSuchProcess):  # the process has just ended
                             export.kill()
         finally:
             await writers.close()
@@ -190,7 +190,7 @@ def test_number_of_concurrent_exports_is_bounded(columns: Path) -> None:
         waiting = asyncio.ensure_future(anext(readers[AT_ONCE]))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(waiting), 0.1)
-        most = len(exports())  # none is kept ready before one has ended
+        most = len(exports())  # no process is kept ready before an export has ended
         await readers[0].aclose()
         assert await waiting
         for reader in readers:

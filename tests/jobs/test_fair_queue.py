@@ -1,4 +1,4 @@
-"""No client occupies all workers of a queue, and the items of a client are taken by turn, then by number."""
+"""No client occupies all workers of a queue; a client's items are taken by turn, then by number."""
 
 import threading
 

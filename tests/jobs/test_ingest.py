@@ -61,12 +61,12 @@ def plain(path: Path) -> bytes:
 
 
 def as_written(text: bytes | str) -> Any:
-    """The value of a JSON text, its numbers as they are written."""
+    """Return the value of a JSON text, with numbers as their text."""
     return json.loads(text, parse_float=str, parse_int=str)
 
 
 def spans(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Start and end in ns of what takes or marks time, by fractions."""
+    """Return start and end in ns of each event with a time, computed exactly from fractions."""
     return [
         (int(Fraction(e["ts"]) * 1000), int((Fraction(e["ts"]) + Fraction(e.get("dur", 0))) * 1000))
         for e in events
@@ -222,7 +222,7 @@ def test_other_files_of_torch_are_refused(name: str, error: type[IngestError], c
         ingested(SHARED / "torch213_cpu" / name, columns)
 
 
-# -- made traces ------------------------------------------------------------------------------------------------
+# -- generated traces-------------------------------------------------------------------------------------------
 
 
 def check_expected(summary: Summary, shape: TraceShape) -> None:
@@ -375,7 +375,7 @@ def test_progress_of_an_ingest_only_grows_and_ends_with_all(tmp_path: Path, colu
 def test_ingest_leaves_nothing_but_its_result(original: Path, columns: Path) -> None:
     ingested(original, columns)
 
-    assert os.listdir(columns.parent) == [columns.name]  # noqa: PTH208 - names are asked for
+    assert os.listdir(columns.parent) == [columns.name]  # noqa: PTH208 - the test compares names
     assert sorted(os.listdir(columns)) == ["attribution.parquet", "envelope.json", "events.parquet"]  # noqa: PTH208
 
 
@@ -392,7 +392,7 @@ def test_ingest_replaces_what_a_killed_process_left(original: Path, columns: Pat
 
 def test_ingest_without_room_fails_and_leaves_nothing(original: Path, columns: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel's own refusal to write more
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel refuses to write more
     try:
         with pytest.raises(DiskFull):
             ingested(original, columns)

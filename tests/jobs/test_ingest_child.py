@@ -1,4 +1,4 @@
-"""The ingest child reads a trace that may still be received, ends with its server, and has bounded memory."""
+"""The ingest child reads a trace, even during its upload, ends with its server, and uses bounded memory."""
 
 import os
 import subprocess
@@ -48,14 +48,14 @@ def report(worker: subprocess.Popen[bytes], state: Grown | Complete) -> None:
 
 
 def await_read(worker: subprocess.Popen[bytes], path: Path, to_bytes: int) -> None:
-    """Return once the worker has read so many bytes of a file."""
+    """Return once the worker has read `to_bytes` bytes of a file."""
     process = psutil.Process(worker.pid)
     while bytes_read(process, path.name) < to_bytes:
         assert worker.poll() is None
 
 
 def received(worker: subprocess.Popen[bytes]) -> list[Frame]:
-    """All that a worker sends until its end."""
+    """Return all frames that a worker sends until its end."""
     assert worker.stdout
     frames = frames_of(worker.stdout.read())
     assert worker.wait() == int(isinstance(frames[-1][0], Crashed))
@@ -63,16 +63,16 @@ def received(worker: subprocess.Popen[bytes]) -> list[Frame]:
 
 
 def read(original: Path) -> list[Frame]:
-    """All that a worker sends of a trace that is complete."""
+    """Return all frames that a worker sends for a complete trace."""
     with started(original) as worker:
         report(worker, Complete())
         return received(worker)
 
 
 def peak(original: Path) -> tuple[int, Frame]:
-    """The peak of resident memory in MB of a worker, and the last frame that it sent.
+    """Return the peak resident memory of a worker, in MB, and the last frame that the worker sends.
 
-    A process between the two starts it, for a child's peak begins with that of its parent.
+    A small process in between starts the worker, because a child's peak starts at that of its parent.
     """
     frames = call(task(original)) + frame_head(Complete())
     done = subprocess.run(
@@ -82,7 +82,7 @@ def peak(original: Path) -> tuple[int, Frame]:
 
 
 def error_of(frame: Frame) -> ErrorDocument:
-    """The error of a frame that says that the trace can't be read."""
+    """Return the error in the frame that reports an unreadable trace."""
     message = frame[0]
     assert isinstance(message, Failed)
     assert message.in_input
@@ -119,7 +119,7 @@ def test_ingest_child_sends_an_unexpected_error(tmp_path: Path) -> None:
 def test_ingest_child_ends_when_its_input_closes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t")
     with started(tmp_path / "t") as worker:
-        end = os.open(tmp_path / "t", os.O_WRONLY)  # it is in the middle of its work now
+        end = os.open(tmp_path / "t", os.O_WRONLY)  # the child now reads the trace
         assert worker.poll() is None
         assert worker.stdin
 

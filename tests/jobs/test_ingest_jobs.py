@@ -1,4 +1,4 @@
-"""Each ingest comes to its end: despite children that die, a server that stops, and traces that are deleted."""
+"""Each ingest ends, even if its child dies, the server stops, or the trace is deleted."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ SHAPE = TraceShape(steps=2)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a test's work, within a time limit."""
+    """Run the coroutine of a test within a time limit."""
     asyncio.run(asyncio.wait_for(work, 90))
 
 
@@ -65,7 +65,7 @@ def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path)
         [replacement] = await appeared(1)
         assert replacement != ready
 
-        replacement.kill()  # the pool notices once it needs it
+        replacement.kill()  # the pool notices this at its next use
         trace_id = parts.add(trace)
         ingests.wake()
         assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
@@ -120,7 +120,7 @@ def test_killed_ingest_child_is_replaced(parts: Parts, trace: Path) -> None:
         ingests.start()
         worker = await pipe.opened()
         os.link(trace, pipe.path.with_name("whole"))
-        pipe.path.with_name("whole").replace(pipe.path)  # what the next worker reads
+        pipe.path.with_name("whole").replace(pipe.path)  # the next worker reads this file
 
         worker.kill()
 
@@ -131,7 +131,7 @@ def test_killed_ingest_child_is_replaced(parts: Parts, trace: Path) -> None:
     run(work())
 
 
-def test_trace_fails_whose_child_dies_at_each_attempt(parts: Parts) -> None:
+def test_trace_fails_if_its_child_dies_at_each_attempt(parts: Parts) -> None:
     async def work() -> None:
         pipe = parts.add_pipe()
         ingests = parts.ingests(attempts=3)
@@ -168,7 +168,7 @@ def test_trace_that_kills_its_child_does_not_block_the_next(parts: Parts, trace:
     run(work())
 
 
-def test_trace_fails_whose_child_cannot_be_started(parts: Parts, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_fails_if_its_child_cannot_be_started(parts: Parts, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.jobs.children.process.sys.executable", "/nowhere/python")
 
     async def work() -> None:
@@ -209,7 +209,7 @@ def test_small_trace_is_read_while_large_ones_take_all_workers(parts: Parts, tra
     run(work())
 
 
-def test_one_small_trace_is_read_beside_large_ones(parts: Parts, trace: Path) -> None:
+def test_only_one_small_trace_is_read_in_addition_to_large_ones(parts: Parts, trace: Path) -> None:
     async def work() -> None:
         large = parts.add_pipe(LARGE)
         ingests = parts.ingests(workers=1)
@@ -412,7 +412,7 @@ def test_child_that_follows_an_upload_gets_its_job(parts: Parts, trace: Path) ->
         async with ingests.following(trace_id, "t.json") as upload:
             upload.grew(1000)
             worker = await at_work(parts)
-            assert ingests.progress(trace_id) is None  # of a trace that is not there
+            assert ingests.progress(trace_id) is None  # the trace does not exist yet
             parts.keep(trace_id, trace)
             ingests.hand_over(trace_id)
             assert parts.catalog.get(trace_id).state is State.INGESTING
@@ -587,7 +587,7 @@ def test_result_without_room_is_logged_and_recorded_later(
         first = parts.add(trace)
         ingests = parts.ingests()
         ingests.start()
-        await asyncio.sleep(0)  # it is taken now
+        await asyncio.sleep(0)  # the job is taken now
         second = parts.add(trace)
 
         assert (await ingests.settled(second, within_s=PATIENCE_S)).state is State.READY

@@ -1,4 +1,4 @@
-"""Queues run jobs in order, and the monitor notifies all that wait for jobs."""
+"""Queues run jobs in order, and the monitor notifies all waits for jobs."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -69,7 +69,7 @@ class HeldJobs:
                 news.clear()
 
     async def all_over(self, *ids: int) -> None:
-        """Return once the jobs are done, without waiting for one of them, which would let it go first."""
+        """Return once the jobs are done, without awaiting a single job: an awaited job goes first."""
         with self.monitor.watching() as news:
             while {self.monitor.jobs.get(job_id).state for job_id in ids} != {JobState.DONE}:
                 await news.wait()
@@ -117,7 +117,7 @@ def test_jobs_that_clients_wait_for_or_have_requested_go_first(jobs: Jobs, by_re
     run(work())
 
 
-def test_request_makes_a_job_awaited_for_a_while_only(jobs: Jobs) -> None:
+def test_requested_job_counts_as_awaited_for_a_limited_time(jobs: Jobs) -> None:
     now = 0.0
     monitor = JobMonitor(jobs, clock=lambda: now)
     monitor.ask_for(7)
@@ -129,7 +129,7 @@ def test_request_makes_a_job_awaited_for_a_while_only(jobs: Jobs) -> None:
     assert monitor.awaited() == {9}
 
 
-def test_one_small_job_runs_beside_large_ones(jobs: Jobs, catalog: Catalog) -> None:
+def test_only_one_small_job_runs_in_addition_to_large_ones(jobs: Jobs, catalog: Catalog) -> None:
     async def work() -> None:
         large = catalog.add("large", name="t.json", size=SMALL_BYTES + 1, sha256="00").id
         small = catalog.add("small", name="t.json", size=SMALL_BYTES, sha256="00").id
@@ -248,7 +248,7 @@ def test_time_left_is_known_for_second_job_of_a_kind(jobs: Jobs) -> None:
             monitor.stopped(job.id)
             assert (monitor.progress(job.id), monitor.left_s(job.id)) == (None, None)
         assert estimates[:5] == [None] * 5
-        assert estimates[6:] == pytest.approx([5.0, 4.0, 3.0, 2.0])  # and two more for the end
+        assert estimates[6:] == pytest.approx([5.0, 4.0, 3.0, 2.0])  # two seconds pass after the last progress
 
     run(work())
 
@@ -272,7 +272,7 @@ def test_monitor_that_closes_releases_all_waits(jobs: Jobs) -> None:
         monitor = JobMonitor(jobs)
         job = jobs.add("merge", {})
         waiting = [asyncio.create_task(monitor.settled(job.id, within_s=60)) for _ in range(3)]
-        await asyncio.sleep(0)  # they wait now
+        await asyncio.sleep(0)  # the tasks wait now
         monitor.close()
         assert {(await waiting_task).state for waiting_task in waiting} == {JobState.QUEUED}
 

@@ -1,4 +1,4 @@
-"""The protocol between the server and its children: each message comes as it was sent, and nothing else passes."""
+"""Messages between the server and its children arrive unchanged, and other text is refused."""
 
 import asyncio
 
@@ -63,7 +63,7 @@ def test_error_of_a_failure_is_raised_again_as_it_was() -> None:
 
 
 async def exchanged(output: bytes) -> tuple[list[Message], int]:
-    """The messages that the server receives of a child with that output, whose bodies it does not read."""
+    """Return the messages that the server receives from a child with this output, and the exit status."""
     process = await start_python("-c", f"import sys; sys.stdout.buffer.write({output!r})")
     child, messages = ChildProcess(process), []
     while message := await child.receive():

@@ -1,4 +1,4 @@
-"""An overlay has the track of the critical path, its arrows, and all events of the trace."""
+"""An overlay has the track and arrows of the critical path, and all events of the trace."""
 
 import json
 from collections import Counter
@@ -69,12 +69,12 @@ class Arrow(NamedTuple):
 
     @property
     def along(self) -> bool:
-        """True if the arrow leads along the path's track."""
+        """True if both ends of the arrow are on the path's track."""
         return self.out_category == self.into_category == "critical_path"
 
 
 def _shown(child: Child, folder: Path) -> tuple[list[Any], list[Any], list[Arrow]]:
-    """The slices of the path, their tracks, and all arrows, as the engine has them."""
+    """Return the slices of the path, their tracks, and all arrows, as loaded in the engine."""
     source = Source(folder / child.id, child.name, child.summary, child.id)
     path, tracks, arrows = load(source, PATH, TRACKS, ARROWS).answers
     return path, tracks, [Arrow(*cast(Any, row)) for row in arrows]
@@ -167,7 +167,7 @@ def test_overlay_of_a_real_step_opens_in_the_engine_with_all_arrows(tmp_path: Pa
     path, _, arrows = _shown(child, tmp_path)
     assert len(path) == child.summary.counts["X|critical_path"] > 10_000
     assert sum(arrow.along for arrow in arrows) == len(path) - 1
-    launch = "cudaLaunchKernel"  # the last thing that the main thread does before the backward pass
+    launch = "cudaLaunchKernel"  # the main thread's last call before the backward pass
     into_backward, back = "autograd::engine::evaluate_function: DivBackward1", "aten::_foreach_mul_"
     assert any((arrow.out, arrow.into) == (launch, into_backward) for arrow in arrows)
     assert any(arrow.into == back and not arrow.same_track for arrow in arrows)

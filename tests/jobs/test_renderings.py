@@ -1,4 +1,4 @@
-"""Each rendering is a process of its own, which writes the document for an engine and then its account."""
+"""Each rendering runs in its own process, which writes the document for an engine and then a report."""
 
 import asyncio
 from contextlib import aclosing
@@ -18,11 +18,11 @@ from tests.cutting.test_cut import ingested
 from tests.processes import living
 from tests.traces import TraceShape, sized, trace_chunks
 
-LANES = 16_000  # whose account is more than pipes and their readers hold
+LANES = 16_000  # so many that their report is larger than pipes and their readers hold
 
 
 def written(trace: Source, selection: Selection | None = None, args: Args = "all") -> tuple[bytes, list[RenderReport]]:
-    """The document of a process, and its reports."""
+    """Render in a process, and return the document and the reports."""
     reports: list[RenderReport] = []
 
     async def take() -> bytes:
@@ -61,14 +61,14 @@ def test_rendering_writes_what_a_selection_keeps(trace: Source) -> None:
     assert report.events < trace.summary.events["kept"]
 
 
-def test_failed_rendering_raises_its_error_without_an_account(trace: Source) -> None:
+def test_failed_rendering_raises_its_error_without_a_report(trace: Source) -> None:
     with pytest.raises(NothingSelected):
         written(trace, Selection(names=["there is none"]))
     with pytest.raises(ExportFailed):
         written(Source(trace.columns / "none", trace.name, trace.summary, trace.source))
 
 
-def test_account_of_many_lanes_delays_nothing(tmp_path: Path) -> None:
+def test_report_of_many_lanes_is_received_completely(tmp_path: Path) -> None:
     here = '{{"ph":"X","name":"a","pid":1,"tid":{},"ts":1,"dur":1}}'
     trace = ingested(f"[{','.join(here.format(tid) for tid in range(LANES))}]", tmp_path / "trace")
     document, [report] = written(trace)

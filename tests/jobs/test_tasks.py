@@ -1,4 +1,4 @@
-"""A task is a picklable call on paths: any process can run it, without the server."""
+"""A task is a picklable call on paths, which any process can run without the server."""
 
 import asyncio
 import pickle
@@ -51,7 +51,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 
 def run_elsewhere(task: Any, *arguments: Any) -> Any:
-    """The result of a task in a process that knows nothing but the task."""
+    """Run a task in a process that has only the task, and return the result."""
     done = subprocess.run(
         [sys.executable, "-c", RUN], input=pickle.dumps((task, arguments)), capture_output=True, check=True
     )
@@ -59,7 +59,7 @@ def run_elsewhere(task: Any, *arguments: Any) -> Any:
 
 
 def tasks_of(source: Source, folder: Path) -> list[Any]:
-    """A task of each kind."""
+    """Return a task of each kind."""
     traces = [AnalysedTrace(source.columns, source.summary, WINDOW, "a.json"), AnalysedTrace(source.columns, Summary())]
     return [
         IngestTask(folder / "received", folder / "t.json", folder / "columns", "t.json", "a mark"),

@@ -1,11 +1,11 @@
-"""Random documents with values that break importers: JSON, or invalid text that profilers write."""
+"""Random documents with values that break importers: valid JSON, or invalid text as profilers write it."""
 
 import json
 from collections.abc import Callable, Iterator
 from random import Random
 
 Member = tuple[str, str]
-"""A key, and the text of its value."""
+"""A member of an object: a key, and the JSON text of its value."""
 
 NUMBERS = (
     "0", "-1", "1", "7", "-0", "1e3", "1E+400", "-1e999", "1e-999", "0.1", "123456.7891234", "NaN", "Infinity",
@@ -42,7 +42,7 @@ BASES_US = (0, 0, 10**6, 4_458_676_416_431, 1_735_689_600_000_000)
 
 
 def document(random: Random) -> str:
-    """Return a document of some dozens of events, sometimes of thousands."""
+    """Return a random document of some dozens of events, or sometimes thousands."""
     events = [*_events(random)]
     if random.random() < 0.3:
         random.shuffle(events)
@@ -74,7 +74,7 @@ def _text(members: list[Member]) -> str:
 
 
 def _event(random: Random, base: int) -> list[Member]:
-    """Return an ordinary event of any phase."""
+    """Return an ordinary event of a random phase."""
     phase = random.choice(PHASES)
     ts = random.choice((str(base + random.randrange(60)), f"{base + random.randrange(60)}.{random.randrange(1000):03}"))
     members = [
@@ -120,7 +120,7 @@ def _any(random: Random) -> str:
 
 
 def _damaged(random: Random, members: list[Member]) -> list[Member]:
-    """Return the event with one error."""
+    """Return the members of an event with one error."""
     at = random.randrange(len(members)) if members else 0
     key = (
         members[at][0] if members else random.choice(("args", "dur", "id", "stack", "tts", "sf", "bp", "id2", "scope"))
@@ -153,38 +153,38 @@ def _slice(ts: int, dur: int, pid: int = 1, tid: int = 1, name: str = "one", **m
 
 
 def _overlaps(random: Random, base: int) -> Iterator[list[Member]]:
-    """Slices that overlap in all ways."""
+    """Yield slices that overlap in all ways."""
     for _ in range(random.choice((20, 200))):
         yield _slice(base + random.randrange(30), random.randrange(20), tid=random.randrange(2))
 
 
 def _ties(random: Random, base: int) -> Iterator[list[Member]]:
-    """Slices at one time."""
+    """Yield slices that start at the same time."""
     for _ in range(random.choice((5, 3000))):
         yield _slice(base + 5, random.randrange(3), name=str(random.randrange(9)))
 
 
 def _ladder(random: Random, base: int) -> Iterator[list[Member]]:
-    """Slices that each need a lane."""
+    """Yield slices that each need a separate lane."""
     for step in range(random.choice((3, 300))):
         yield _slice(base + step, 1000)
 
 
 def _nest(random: Random, base: int) -> Iterator[list[Member]]:
-    """Slices nested as deep as stacks."""
+    """Yield slices that nest as deep as call stacks."""
     for step in range(random.choice((3, 600))):
         yield _slice(base + step, 2000 - 2 * step)
 
 
 def _pairs(random: Random, base: int) -> Iterator[list[Member]]:
-    """Begin and end events that do not match."""
+    """Yield begin and end events that do not match."""
     for _ in range(random.choice((6, 300))):
         event = {"ph": random.choice("BE"), "pid": 1, "tid": random.randrange(3), "ts": base + random.randrange(50)}
         yield [(key, json.dumps(value)) for key, value in (event | {"name": random.choice("ab")}).items()]
 
 
 def _arrows(random: Random, base: int) -> Iterator[list[Member]]:
-    """Arrows with repeated ids, and with ends before their starts."""
+    """Yield arrows with repeated ids, and with ends before their starts."""
     for _ in range(random.choice((9, 400))):
         ts = base + random.randrange(40)
         yield _slice(ts, random.randrange(3), tid=random.randrange(3))
@@ -199,14 +199,14 @@ def _arrows(random: Random, base: int) -> Iterator[list[Member]]:
 
 
 def _epochs(random: Random, base: int) -> Iterator[list[Member]]:
-    """Times of several clocks."""
+    """Yield slices with times of several clocks."""
     for ts in (0, base, base + 7 * 86_400_000_000, base + 70 * 86_400_000_000, 9_223_372_036_854_775):
         for _ in range(random.randrange(4)):
             yield _slice(ts + random.randrange(3), random.choice((1, 10**13, 9_223_372_036_854_775)))
 
 
 def _processes(random: Random, base: int) -> Iterator[list[Member]]:
-    """A host whose process has the number of a device."""
+    """Yield slices of a host process and of a device with the same number."""
     for _ in range(20):
         yield _slice(base + random.randrange(50), 3, 7, 7, args={"External id": 1})
         ids = {"device": 7, "stream": 7, "correlation": random.randrange(9)}
@@ -214,14 +214,14 @@ def _processes(random: Random, base: int) -> Iterator[list[Member]]:
 
 
 def _garbage(random: Random, base: int) -> Iterator[list[Member]]:
-    """Metadata with values of all kinds."""
+    """Yield metadata with values of all kinds."""
     for _ in range(50):
         event = [("ph", '"M"'), ("name", json.dumps(random.choice(METADATA))), ("pid", random.choice(PLACES))]
         yield [*event, ("tid", random.choice(PLACES)), ("ts", str(base)), ("args", _object(random, STRINGS + OTHERS))]
 
 
 def _asynchronous(random: Random, base: int) -> Iterator[list[Member]]:
-    """Spans without ends, and ends without spans."""
+    """Yield asynchronous spans without ends, and ends without spans."""
     for _ in range(random.choice((9, 200))):
         event = {
             "ph": random.choice("bbne"),
@@ -235,7 +235,7 @@ def _asynchronous(random: Random, base: int) -> Iterator[list[Member]]:
 
 
 def _counters(random: Random, base: int) -> Iterator[list[Member]]:
-    """Counters whose values are no numbers."""
+    """Yield counters, some of whose values are not numbers."""
     for _ in range(60):
         event = {
             "ph": "C",

@@ -1,4 +1,4 @@
-"""Loads renderings of traces into a real engine."""
+"""Loads of rendered traces into a real engine."""
 
 import asyncio
 from collections import Counter
@@ -43,7 +43,7 @@ class LoadResult:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Slices, flows and counters in the engine."""
+        """Numbers of slices, flows and counters in the engine."""
         slices, flows, counters = (
             count.engine for count in (self.report.slices, self.report.flows, self.report.counters)
         )
@@ -85,7 +85,7 @@ async def _load(
 
 
 def nanoseconds(microseconds: Decimal | int) -> int:
-    """Return a time in ns, rounded as in the columns."""
+    """Return a time in ns, rounded down as in the columns."""
     return int((Decimal(microseconds) * 1000).to_integral_value(ROUND_FLOOR))
 
 
@@ -97,7 +97,7 @@ def slices_of(events: Iterable[Mapping[str, Any]]) -> Counter[Row]:
             str(event["tid"]),
             nanoseconds(event["ts"]),
             nanoseconds(event["dur"]),
-            event["name"] or "[No name]",  # the engine's name for it
+            event["name"] or "[No name]",  # the engine's name for an empty name
         )
         for event in events
         if event["ph"] == "X"
@@ -105,7 +105,7 @@ def slices_of(events: Iterable[Mapping[str, Any]]) -> Counter[Row]:
 
 
 def flat(value: Any, key: str = "args") -> dict[str, Any]:
-    """Return arguments as the engine has them: by their paths, with too large integers as texts."""
+    """Return arguments as the engine stores them: by their paths, with too large integers as strings."""
     match value:
         case dict():
             parts = {f"{key}.{name}": item for name, item in value.items()}

@@ -1,4 +1,4 @@
-"""The real engine has all slices to the nanosecond, all arguments and all counters of a rendered trace."""
+"""The real engine has all slices, exact to the nanosecond, all arguments and all counters of a rendered trace."""
 
 import gzip
 import json
@@ -87,7 +87,7 @@ def check(result: LoadResult, events: list[Event]) -> None:
 
 
 def check_args(result: LoadResult, chosen: list[Event], args: Args = "all") -> None:
-    """Check the arguments of slices; the result of `args_of` starts at the second query."""
+    """Check the arguments of slices, which the queries from the second on return (see `args_of`)."""
     for event, rows in zip(chosen, result.answers[1:], strict=True):
         keeps = args == "all" or (args == "essential" and "Collective name" in event["args"])
         expected = event["args"] if keeps else {key: event["args"][key] for key in ESSENTIAL & event["args"].keys()}
@@ -95,7 +95,7 @@ def check_args(result: LoadResult, chosen: list[Event], args: Args = "all") -> N
 
 
 def sample(events: list[Event], name: str) -> list[Event]:
-    """Return some slices that have arguments."""
+    """Return a random sample of the slices that have arguments."""
     chosen = [event for event in events if event["ph"] == "X" and event.get("args")]
     return Random(name).sample(chosen, min(SAMPLES, len(chosen)))
 

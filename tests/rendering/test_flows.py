@@ -1,4 +1,4 @@
-"""Ends of arrows without a start are those that a plain set finds, in pieces of any size."""
+"""The matcher finds the same ends of arrows without a start as a plain set does, for pieces of any size."""
 
 import numpy as np
 from hypothesis import given
@@ -11,7 +11,7 @@ EVENTS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=100)
 
 
 def expected(events: list[tuple[int, bool]]) -> list[bool]:
-    """Return which events have a key that no event has started yet."""
+    """Return for each event whether it is an end whose key no earlier event has started."""
     started: set[int] = set()
     loose = []
     for key, starts in events:
@@ -27,7 +27,7 @@ def loose_of(matcher: FlowMatcher, events: list[tuple[int, bool]]) -> list[bool]
 
 
 @given(EVENTS, st.integers(1, 30))
-def test_ends_without_a_start_are_loose(events: list[tuple[int, bool]], size: int) -> None:
+def test_arrow_ends_without_a_start_are_loose(events: list[tuple[int, bool]], size: int) -> None:
     matcher = FlowMatcher()
     loose = [flag for first in range(0, len(events), size) for flag in loose_of(matcher, events[first : first + size])]
     assert loose == expected(events)

@@ -18,7 +18,7 @@ ARGS: tuple[Args, ...] = ("all", "all", "essential", "none")
 
 
 def batches() -> list[object]:
-    """Return seeds of documents; most of them are slow tests."""
+    """Return the first seed of each batch of documents; most batches are slow tests."""
     fast_seeds = range(0, FEW, BATCH)
     return [
         pytest.param(first, marks=() if first in fast_seeds else pytest.mark.slow) for first in range(0, MANY, BATCH)
@@ -91,7 +91,7 @@ def test_harmful_value_affects_no_other_value(member: str, value: str, tmp_path:
     result = load(trace, "SELECT key, int_value FROM args WHERE key = 'args.b'")
     check(result, member)
     assert result.report.complete
-    assert result.report.shown == trace.summary.events["kept"]  # ingest refuses values that nest too deep
+    assert result.report.shown == trace.summary.events["kept"]  # ingest refuses events that nest too deep
     assert ("args.b", 1) in result.answers[0]
 
 

@@ -29,7 +29,7 @@ class Track:
     lanes: list[list[tuple[int, int]]] = field(default_factory=lambda: [[]])
 
     def fits(self, lane: int, start: int, end: int) -> bool:
-        """Return whether a slice may come next: all earlier slices have ended, or end no earlier than it."""
+        """Return whether a slice nests on the lane: each earlier slice has ended or ends no earlier than this one."""
         return all(
             other_end >= end or (other_end <= start and other_start < start)
             for other_start, other_end in self.lanes[lane]
@@ -44,7 +44,7 @@ class Track:
 
 
 def assigned_lanes(events: list[Event], *, cuts: Collection[int] = ()) -> list[tuple[int, int, bool]]:
-    """Return for each event its track, the number of its lane and whether it joins a slice; events come in pieces."""
+    """Return each event's track, its lane number and whether it joins a slice, for events passed in pieces."""
     assigner, places = LaneAssigner(), []
     first = 0
     for end in [*sorted(edge for edge in cuts if edge < len(events)), len(events)]:
@@ -89,7 +89,7 @@ def test_slices_of_a_lane_never_overlap_without_nesting(events: list[Event]) -> 
 
 
 @given(EVENTS)
-@example([(0, 0, 2, SLICE), (0, 1, 2, SLICE), (0, 1, 3, SLICE), (0, 3, 0, FLOW)])  # a slice below an ended one
+@example([(0, 0, 2, SLICE), (0, 1, 2, SLICE), (0, 1, 3, SLICE), (0, 3, 0, FLOW)])  # a slice under one that has ended
 def test_arrow_ends_on_the_lane_of_a_slice_that_begins_then_or_is_open(events: list[Event]) -> None:
     events = by_time(events)
     assigned = assigned_lanes(events)

@@ -1,4 +1,4 @@
-"""Sanitizing changes harmful values only, and all harmful texts are suspects."""
+"""Sanitizing changes only harmful values, and all harmful texts are suspects."""
 
 import json
 import math
@@ -30,7 +30,7 @@ HARMLESS = objects(SOUND, st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan
 
 
 def text_of(value: Any, *, escaped: bool) -> str:
-    """Return a value as JSON, in the form in which ingest stores arguments."""
+    """Return a value as JSON text, in the form in which ingest stores arguments."""
     text = json.dumps(value, ensure_ascii=escaped, separators=(",", ":"))
     text = re.sub(r'("[^"\\]*(?:\\.[^"\\]*)*")|NaN|-?Infinity', lambda match: match[1] or "1e999", text)
     return text if escaped else text.encode("utf-8", "replace").decode()
@@ -75,7 +75,7 @@ def test_harmless_values_are_unchanged(value: dict[str, Any], escaped: bool) -> 
 
 
 @given(st.lists(ANY, max_size=6), st.booleans())
-def test_all_values_that_sanitizing_changes_are_suspects(values: list[Any], escaped: bool) -> None:
+def test_values_that_sanitizing_changes_are_suspects(values: list[Any], escaped: bool) -> None:
     texts = [text_of(value, escaped=escaped) for value in values]
     table = PackedTexts.of([text.encode() for text in texts])
     suspect = {*suspects(table.values, table.starts).tolist()}

@@ -57,7 +57,7 @@ def cached(events: list[dict[str, Any]], key: str, words: TextCache) -> tuple[Pa
 
 
 def text_of(events: list[dict[str, Any]]) -> str:
-    """Return the text of events, written as by the rendering."""
+    """Return the text of events as the rendering writes it."""
     phases = PackedTexts.of([b"X", b"i", b"C"])
     numbers = ("pid", "tid", "ts", "dur", "id")
     args = pa.array(
@@ -85,7 +85,7 @@ def text_of(events: list[dict[str, Any]]) -> str:
 
 
 def expected(event: dict[str, Any]) -> dict[str, Any]:
-    """Return the event that json should read."""
+    """Return the event that `json` should parse from the text."""
     members = {key: event[key] for key in ("ph", "cat", "name", "pid", "tid", "id")}
     members |= {key: None if event[key] is None else Decimal(event[key]) / NS for key in ("ts", "dur")}
     if event["mode"] == COPIED:

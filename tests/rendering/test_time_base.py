@@ -1,4 +1,4 @@
-"""The engine's 0 is the start of the first event, or of the largest set of events within the exact range."""
+"""The engine's time 0 is the start of the first event, or of the largest set of events within the exact range."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Tracks of a trace as threads of the engine: distinct, named, and with their own numbers in `_torch_track`."""
+"""Tracks of a trace are distinct, named threads in the engine, and keep their own numbers in `_torch_track`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fixtures of the store's tests: a data folder, and a catalog with its jobs."""
+"""Fixtures of the store tests: a data folder, and a catalog with its jobs."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The audit log has one line for each change with any text, in files of bounded size."""
+"""The audit log has one line for each change, even if texts have line breaks, in files of bounded size."""
 
 import json
 from contextlib import closing

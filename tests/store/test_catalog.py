@@ -233,7 +233,7 @@ INSERT INTO job VALUES (8, 'split', NULL, '{"trace":"c"}', 'done', 1, '["a"]', 4
 
 
 def of_version(path: Path, version: int, schema: str = OLD_SCHEMA) -> Catalog:
-    """Open a catalog that an earlier version left."""
+    """Open a catalog that an earlier version has written."""
     with closing(sqlite3.connect(path)) as db:
         db.executescript(f"{schema} PRAGMA user_version = {version};")
     return Catalog(path)
@@ -303,7 +303,7 @@ def test_catalog_reports_a_full_disk_and_recovers(catalog: Catalog, jobs: Jobs) 
 
 
 def test_failed_transaction_is_rolled_back(catalog: Catalog) -> None:
-    with pytest.raises(RuntimeError), catalog.connection.transaction() as db:  # noqa: PT012 - the order is the claim
+    with pytest.raises(RuntimeError), catalog.connection.transaction() as db:  # noqa: PT012 - the test is about the order
         db.execute("INSERT INTO run_group VALUES ('a', 'n', NULL, 1)")
         db.execute(
             "INSERT INTO trace (id, name, state, created_ns, size, sha256) VALUES ('a', 'n', 'queued', 1, 1, '')"

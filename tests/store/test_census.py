@@ -20,11 +20,11 @@ from service.trace.summary import Summary
 Event = dict[str, Any]
 Census = Callable[..., Summary]
 
-TS = 1_712_195_495_000_000  # µs, on the epoch's clock
+TS = 1_712_195_495_000_000  # µs since the epoch
 
 
 def text_of(value: Any) -> str:
-    """JSON text of a value; a `Decimal` is a number with exactly its digits."""
+    """Return JSON text of a value; a `Decimal` becomes a number with exactly its digits."""
     match value:
         case dict():
             return "{" + ", ".join(f"{json.dumps(key)}: {text_of(item)}" for key, item in value.items()) + "}"
@@ -45,7 +45,7 @@ def summary_of(folder: Path, text: str, name: str) -> Summary:
 
 @pytest.fixture
 def census(tmp_path: Path) -> Census:
-    """Return the summary of a document of events."""
+    """Return a function that returns the summary of a document of events."""
 
     def take(*events: Any, envelope: dict[str, Any] | None = None, name: str = "trace.json") -> Summary:
         return summary_of(tmp_path, text_of((envelope or {}) | {"traceEvents": list(events)}), name)
@@ -66,7 +66,7 @@ def launch(**more: Any) -> Event:
 
 
 def notes(summary: Summary, *, excluding: tuple[str, ...] = ("unknown_rank", "unknown_base")) -> dict[str, int]:
-    """Number of each note; the notes on rank and base, which most traces here lack, are excluded."""
+    """Return the count of each note, without those on rank and base: most traces here have no rank and no base."""
     return {note["code"]: note["count"] for note in summary.health["notes"] if note["code"] not in excluding}
 
 
@@ -364,7 +364,7 @@ def test_base_that_is_no_64_bit_integer_is_reported_as_unknown(census: Census, b
 
 
 @pytest.mark.parametrize(("ts", "unknown"), [(TS, {}), (4_458_676_388_068, {"unknown_base": 1})])
-def test_without_base_only_a_clock_since_1970_is_known(census: Census, ts: int, unknown: dict[str, int]) -> None:
+def test_clock_without_a_base_is_known_only_since_1970(census: Census, ts: int, unknown: dict[str, int]) -> None:
     assert notes(census(op(ts=ts)), excluding=("unknown_rank",)) == unknown
 
 

@@ -1,4 +1,4 @@
-"""Columns are sorted by time, cheap to read in part, and the same for any batches and runs."""
+"""Columns are sorted by time, cheap to read in part, and independent of batches and runs."""
 
 import resource
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ READER = Reader()
 
 
 def batch_of(times: Iterable[int | None]) -> pa.RecordBatch:
-    """Events at times in ns."""
+    """Return a batch of events at the given times in ns."""
     events = ",".join(f'{{"name":"{n % 7}"{_ts(time)}}}' for n, time in enumerate(times))
     (batch,) = READER.read(events.encode() + b"]", 0, ELEMENT_OR_CLOSE, last=True).batches
     return batch
@@ -45,7 +45,7 @@ def copies(times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
 
 
 def write(folder: Path, batches: Iterable[pa.RecordBatch]) -> list[pa.Table]:
-    """Write columns, and return the slabs."""
+    """Write columns, and return the sorted slabs that the writer passes on."""
     passed: list[pa.Table] = []
     with ColumnsWriter(folder) as writer:
         for batch in batches:
@@ -112,7 +112,7 @@ def test_window_of_one_percent_reads_about_one_percent_of_rows(tmp_path: Path) -
     count = 1_000_000
     random = np.random.default_rng(0)
     original = random.integers(0, 10**10, count)
-    halves = [np.sort(original[: count // 2]), original[count // 2 :]]  # host work is in order, all other work is not
+    halves = [np.sort(original[: count // 2]), original[count // 2 :]]  # host events are sorted by time, others are not
 
     write(tmp_path, [copies(part) for half in halves for part in np.array_split(half, 8)])
 
@@ -180,7 +180,7 @@ def test_full_disk_is_reported_and_leaves_no_runs_behind(
 ) -> None:
     monkeypatch.setattr(columns, "RUN_ROWS", run)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # the kernel's own refusal to write more
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # the kernel refuses to write more
     try:
         with pytest.raises(DiskFull):
             write(tmp_path, (batch_of(range(50)) for _ in range(20)))

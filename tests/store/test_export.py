@@ -1,4 +1,4 @@
-"""An exported document has the original events: same keys, same values, same number text."""
+"""An exported document has the original events, with the same keys, values and text of numbers."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ WriteColumns = Callable[[str], Path]
 
 @pytest.fixture
 def columns(tmp_path: Path) -> WriteColumns:
-    """Writes the columns of a document."""
+    """Return a function that writes the columns of a document."""
     return lambda text: write_columns(tmp_path / "columns", text)
 
 

@@ -18,7 +18,7 @@ from service.trace.errors import Cancelled, EmptyBody, ImportRefused, Insufficie
 
 CONTENT = b'{"traceEvents": []}' + b" " * 3_000_000
 OTHER_DISK = Path("/dev/shm")
-"""A separate file system, if there is one."""
+"""A folder on another file system, if the machine has one."""
 
 
 @pytest.fixture

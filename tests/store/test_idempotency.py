@@ -1,4 +1,4 @@
-"""Responses are found again by their key for a day, and created resources even without a response."""
+"""A key finds its response for a day, and the created resource even without a response."""
 
 import sqlite3
 
@@ -32,7 +32,7 @@ def test_each_caller_has_its_own_keys(keys: Idempotency) -> None:
 
 def test_created_resource_is_recorded_with_its_key(catalog: Catalog, keys: Idempotency) -> None:
     keys.begin(KEY, "digest")
-    unkeyed_job = Jobs(catalog.connection).add("merge", {})  # of a request without a key
+    unkeyed_job = Jobs(catalog.connection).add("merge", {})  # created by a request without a key
     mark = CURRENT_KEY.set(KEY)
     job = Jobs(catalog.connection).add("merge", {})
     CURRENT_KEY.reset(mark)

@@ -1,4 +1,4 @@
-"""The queue: jobs and their traces change together, awaited jobs go first, and final states stay."""
+"""Jobs change together with their traces, awaited jobs go first, and final states stay."""
 
 import sqlite3
 import time
@@ -36,7 +36,7 @@ def child(trace_id: str, parent: str | None = "p") -> Trace:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Clock in nanoseconds that a test can set."""
+    """Clock in ns since the epoch, which a test can set."""
     clock = [1_700_000_000_000_000_000]
     monkeypatch.setattr(time, "time_ns", lambda: clock[0])
     return clock
@@ -50,7 +50,7 @@ def sized(catalog: Catalog, trace_id: str, size: int, priority: Priority = Prior
 
 
 def order(jobs: Jobs, **how: Any) -> list[str]:
-    """Traces of the queued jobs, in the order in which they are claimed."""
+    """Claim all queued jobs, and return their traces in the order of the claims."""
     return [job.trace for job in iter(lambda: jobs.claim([INGEST], **how), None) if job]
 
 

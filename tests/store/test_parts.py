@@ -89,7 +89,7 @@ def test_span_of_a_part_holds_only_its_values() -> None:
         assert [columns.parts.span(index, "correlation") for index in range(3)] == [(0, 1), (2, 3), None]
 
 
-def test_null_is_no_word() -> None:
+def test_null_is_not_a_word() -> None:
     with cut(text_of({"ts": 1}, {"ph": "X", "ts": 2}, {"ph": "M"})) as columns:
         slices = [flag for part in columns.parts.read(["ph"]) for flag in part.slices.tolist()]
         absent = [flag for part in columns.parts.read(["ph"]) for flag in part.which("ph", lambda word: word is None)]

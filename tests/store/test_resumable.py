@@ -1,4 +1,4 @@
-"""A resumable upload: its offset and digest are those of the bytes on disk."""
+"""Offset and digest of a resumable upload are those of the bytes on disk."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ def begin(folder: Folder, length: int | None = None) -> Resumable:
 
 
 def add(folder: Folder, upload: Resumable, content: bytes, promised: bytes | None = None) -> None:
-    """Add a chunk with its expected checksum."""
+    """Add a chunk; if `promised` is given, verify the chunk against its SHA-1."""
     checksum = ("sha1", hashlib.sha1(promised).digest()) if promised is not None else None
     chunk = Chunk(folder, upload, limit=LIMIT, checksum=checksum)
     chunk.write(content)
@@ -106,7 +106,7 @@ def test_chunk_unverified_at_a_crash_does_not_count(folder: Folder) -> None:
 def test_full_disk_keeps_received_bytes(folder: Folder) -> None:
     upload, content = begin(folder), os.urandom(1 << 17)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the kernel's own refusal to write more
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the kernel refuses to write more
     chunk = Chunk(folder, upload, limit=LIMIT, checksum=None)
     try:
         with pytest.raises(DiskFull):

@@ -1,4 +1,4 @@
-"""Disk space is counted as on disk, each file once, and refusals report the numbers."""
+"""Room counts each file once, with its size on disk, and its refusals report the numbers."""
 
 import os
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_linked_bytes_count_but_need_no_free_space(tmp_path: Path) -> None:
         room.check(1)
 
 
-def test_without_quota_nothing_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_not_counted_without_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     room = Room(tmp_path)
     monkeypatch.setattr(os, "fwalk", None)
 

@@ -1,4 +1,4 @@
-"""Files to import are expected below the roots by file, folder and pattern; links can't lead out."""
+"""Files to import are found below the roots, by file, folder or pattern; links can't lead out of the roots."""
 
 import os
 import socket
@@ -142,7 +142,7 @@ def test_undecodable_and_overlong_names_are_handled(roots: Roots, root: Path) ->
             list(roots.find(requested))
 
 
-def test_no_match_is_distinguished_from_a_refusal(roots: Roots, root: Path) -> None:
+def test_missing_match_is_distinguished_from_a_refusal(roots: Roots, root: Path) -> None:
     for requested in ("nothing.json", "*.zst", "deep/none/*.json"):
         with pytest.raises(NothingToImport):
             list(roots.find(requested))

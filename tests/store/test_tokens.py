@@ -32,7 +32,7 @@ def test_a_token_is_known_by_its_secret_alone(tokens: Tokens) -> None:
         assert not token.is_of(wrong_secret)
 
 
-def test_no_two_secrets_are_the_same_and_each_is_long(tokens: Tokens) -> None:
+def test_secrets_are_unique_and_long(tokens: Tokens) -> None:
     secrets = {tokens.add(f"t{number}", Scope.READ) for number in range(50)}
     assert len(secrets) == 50
     assert min(map(len, secrets)) >= 4 + 256 / 6

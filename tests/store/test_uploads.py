@@ -108,7 +108,7 @@ def test_upload_may_reach_but_not_exceed_the_limit(folder: Folder) -> None:
 
 def test_full_disk_is_reported_and_leaves_nothing(folder: Folder) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))  # the kernel's own refusal to write more
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))  # the kernel refuses to write more
     try:
         with pytest.raises(DiskFull), Upload(folder, ID, limit=1 << 20) as upload:
             upload.write(b"x" * (1 << 17))
@@ -120,7 +120,7 @@ def test_full_disk_is_reported_and_leaves_nothing(folder: Folder) -> None:
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
+    """Mount point of a file system of 64 KiB."""
     root = tmp_path / "disk"
     root.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(root)]

@@ -42,7 +42,7 @@ MEGABYTES_OF_ZEROS = 200
 
 
 def zstd_frame(plain: bytes) -> bytes:
-    """A frame that ends with a checksum, as the zstd command writes it."""
+    """Return a frame that ends with a checksum, as the `zstd` command writes it."""
     return zstd.compress(plain, options={zstd.CompressionParameter.checksum_flag: 1})
 
 
@@ -57,7 +57,7 @@ each_compression = pytest.mark.parametrize("packed", PACKERS)
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[[bytes], bytes]:
-    """Reads a file of the given bytes."""
+    """Return a function that writes bytes to a file and returns the decompressed content."""
 
     def read_file(content: bytes) -> bytes:
         path = tmp_path / "a name that tells nothing"
@@ -196,7 +196,7 @@ def test_known_foreign_format_is_refused_and_named(read: Read, content: bytes, n
 
 @each_compression
 @pytest.mark.parametrize("members", [1, 2])
-def test_every_cut_is_reported(packed: Compression, members: int) -> None:
+def test_every_cut_of_compressed_bytes_is_reported(packed: Compression, members: int) -> None:
     content = PACKERS[packed](TEXT) * members
     size = len(content) // members
     for end in range(1, len(content)):
@@ -214,7 +214,7 @@ def test_bytes_before_a_cut_are_yielded(packed: Compression) -> None:
     content = PACKERS[packed](plain)
     decoder, plain_part = MAKERS[packed](), bytearray()
 
-    with pytest.raises(Truncated):  # noqa: PT012 - the loop reads as the reader does
+    with pytest.raises(Truncated):  # noqa: PT012 - a reader loops in the same way
         for chunk in cut(content[: len(content) // 2], 1 << 16):
             for piece in decoder.decode(chunk):
                 plain_part += piece
@@ -239,7 +239,7 @@ def test_flipped_bit_is_reported_or_changes_nothing(tmp_path: Path, packed: Comp
                 continue
             assert reading.events == events_of(parsed(TEXT))
             assert reading.members == {"schemaVersion": 1}
-    assert reported > len(packed_text) * 7  # only fields that carry no content may change: times, flags, window size
+    assert reported > len(packed_text) * 7  # unreported flips are in times, flags or the window size
 
 
 @each_compression

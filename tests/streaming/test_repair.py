@@ -1,4 +1,4 @@
-"""Damaged JSON becomes valid JSON by the smallest evident change, or is refused; valid JSON is unchanged."""
+"""Damaged JSON becomes valid JSON through the smallest plausible change, or is refused; valid JSON is unchanged."""
 
 import json
 import random
@@ -22,7 +22,7 @@ def refuse(constant: str) -> None:
 
 
 def read(text: bytes) -> Any:
-    """Parse strictly valid JSON; numbers stay texts, so that none is too large."""
+    """Parse strictly valid JSON. Numbers stay strings, so that none is too large."""
     return json.loads(text.decode(), parse_constant=refuse, parse_int=str, parse_float=str)
 
 
@@ -187,7 +187,7 @@ def test_string_with_single_quote_or_bracket_keeps_its_end_in_long_text(name: st
 @pytest.mark.parametrize(
     "name", [name for name in NAMES if name.count("(") + name.count("{") == name.count(")") + name.count("}")]
 )
-def test_two_strings_with_stray_quotes_stay_two(name: str) -> None:
+def test_two_strings_with_stray_quotes_stay_separate(name: str) -> None:
     assert only_value(duplicated(name.encode())) == duplicated(name.replace('"', r"\"").encode())
 
 
@@ -318,7 +318,7 @@ def test_time_is_proportional_to_length_for_any_piece(start: bytes) -> None:
             assert all(json.loads(b"[%b]" % value) for value in repaired.values if len(value) < 100)
 
 
-# Any JSON value.
+# Strategies for any JSON value.
 
 words = st.text("abc xyz_:,/#'()<>é😀", max_size=12)
 texts = words | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -329,13 +329,13 @@ objects = st.dictionaries(texts, values, max_size=6)
 
 @st.composite
 def dumped(draw: st.DrawFn, strategy: st.SearchStrategy[Any] = values) -> bytes:
-    """JSON text of a value in any writer's style."""
+    """Draw the JSON text of a value, in the style of any writer."""
     indent, separators = draw(st.sampled_from([(None, None), (2, None), (None, (",", ":")), (None, (" ,\n", "\t: "))]))
     return json.dumps(draw(strategy), ensure_ascii=draw(st.booleans()), indent=indent, separators=separators).encode()
 
 
 def write(value: Any, string: Callable[[str], str], comma: Callable[[], str] = lambda: ", ", last: str = "") -> bytes:
-    """JSON text of a value with custom strings and commas, and with text before each closing bracket."""
+    """Return the JSON text of a value, with custom strings and commas, and with `last` before each closing bracket."""
 
     def parts(value: Any) -> str:
         if isinstance(value, str):
@@ -375,7 +375,7 @@ def test_raw_control_characters_keep_the_value(value: Any) -> None:
 @given(values)
 def test_invalid_escapes_keep_their_text_and_valid_ones_their_meaning(value: Any) -> None:
     def quoted(text: str) -> str:
-        return json.dumps(text.replace(":", ";"))[:-1] + '\\q\\U\\x0"'  # not so in a Windows path
+        return json.dumps(text.replace(":", ";"))[:-1] + '\\q\\U\\x0"'  # without colons, as Windows paths differ
 
     def expected(value: Any) -> Any:
         if isinstance(value, dict):
@@ -438,7 +438,7 @@ fragments = bits | st.sampled_from([b"\n", b"\x00", b"\xff", b"\xe2\x82", b" "])
 
 @st.composite
 def mutilated(draw: st.DrawFn) -> bytes:
-    """Valid JSON with a few bytes inserted or removed."""
+    """Draw valid JSON with a few bytes inserted or removed."""
     text = bytearray(draw(dumped()))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
@@ -462,7 +462,7 @@ def test_any_bytes_are_refused_or_become_valid_json(piece: bytes, at_end: bool) 
     assert all(0 <= offset <= len(piece) for offset in offsets)
 
 
-# Metadata that torch has written.
+# Files that torch has written.
 
 OTHERS = [
     "backslash",
@@ -508,8 +508,8 @@ def test_names_that_broke_real_traces_are_kept(name: str) -> None:
 
 
 @needs_shared
-def test_metadata_that_broke_a_real_trace_are_kept() -> None:
-    """The slashes stand for lost backslashes, which torch did not write: they are not guessed."""
+def test_metadata_that_broke_a_real_trace_is_kept() -> None:
+    """torch lost the backslashes of these values, and the repair does not guess them."""
     piece = malformed("metadata_bad")
     document = json.loads(only_value(piece))
     assert document["str_md"] == 'a /"quoted/" / valuenl'

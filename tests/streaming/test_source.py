@@ -14,11 +14,11 @@ from service.streaming.source import HEAD_SIZE, GrowingFile
 from tests.conftest import PATIENCE_S
 from tests.traces import Compression, TraceShape, write_trace
 
-WAITS_S = 0.05  # a read that has not returned by then is waiting
+WAITS_S = 0.05  # a read that has not returned after this time is waiting
 
 
 class Growing:
-    """A file that grows, and a thread that reads it."""
+    """A growing file, and a thread that reads it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

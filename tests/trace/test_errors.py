@@ -1,4 +1,4 @@
-"""The module's docstring draws the whole error tree; each error has a code and its facts."""
+"""The docstring of `errors` shows the whole tree of errors; each error has a code and facts."""
 
 import inspect
 import re

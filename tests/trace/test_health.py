@@ -1,4 +1,4 @@
-"""Health reports list defects, worst first, with the first examples of each."""
+"""Health reports list defects, worst first, each with its first examples."""
 
 import orjson
 import pytest

@@ -187,7 +187,7 @@ def test_patterns_are_unique_and_name_their_libraries() -> None:
 
 @pytest.fixture(scope="module")
 def globbed() -> Callable[[str], bool]:
-    """Return the match of the same patterns by SQLite's GLOB."""
+    """Return a function that classifies a name by the same patterns, with SQLite's GLOB."""
     db = sqlite3.connect(":memory:")
     globs = " OR ".join(f"lower(:name) GLOB '{entry.glob}'" for entry in COMMUNICATING)
     query = f"SELECT ({globs}) AND NOT lower(:name) GLOB '{NOT_COMMUNICATING}'"

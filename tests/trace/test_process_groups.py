@@ -1,4 +1,4 @@
-"""Process groups from the list in a trace."""
+"""Process groups are read from the list in a trace."""
 
 from typing import Any
 

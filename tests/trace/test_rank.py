@@ -28,7 +28,7 @@ def test_file_name_contains_the_rank(name: str, rank: int) -> None:
     "name",
     [
         "trace.json",
-        "profile-TP-0-DP-1-PP-0-EP-0.trace.json.gz",  # ranks of each dimension, not the global rank
+        "profile-TP-0-DP-1-PP-0-EP-0.trace.json.gz",  # the ranks of each dimension, not the global rank
         "local_rank0.json",  # the rank on its machine
         "local-rank-2.json",
         "localrank1.json",

@@ -1,4 +1,4 @@
-"""Selections keep a client's values or name their faults; intervals are sets of moments."""
+"""Selections keep a client's values, or errors name the invalid ones; intervals are sets of moments."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def moments(spans: list[Interval]) -> set[int]:
 
 
 def is_union(spans: list[Interval]) -> bool:
-    """Return whether intervals are sorted, apart and not empty."""
+    """Return whether intervals are sorted, separate and not empty."""
     edges = [edge for span in spans for edge in span]
     return edges == sorted(set(edges))
 

@@ -1,4 +1,4 @@
-"""The model, the HTTP parameters, the command's options and the page have exactly the declared fields."""
+"""The model, the HTTP parameters, the command options and the page have exactly the declared fields."""
 
 import inspect
 import re
@@ -39,7 +39,7 @@ COLOURS = SelectionField(
 
 
 def model_paths(model: type[BaseModel]) -> dict[tuple[str, ...], Any]:
-    """Return the path and the type of each field of a model and of the models in it."""
+    """Return the type of each field of a model and of its nested models, by path."""
     paths: dict[tuple[str, ...], Any] = {}
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -53,7 +53,7 @@ def model_paths(model: type[BaseModel]) -> dict[tuple[str, ...], Any]:
 
 
 def query_parameters(fields: tuple[SelectionField, ...]) -> dict[str, str]:
-    """Return the query parameters that a route with a selection shows in its OpenAPI document, with their texts."""
+    """Return the descriptions of a route's selection parameters in its OpenAPI document, by name."""
     app = FastAPI()
     app.get("/")(lambda selection=Depends(selection_reader(fields)): None)  # noqa: B008 - FastAPI's idiom
     parameters = app.openapi()["paths"]["/"]["get"]["parameters"]
@@ -61,7 +61,7 @@ def query_parameters(fields: tuple[SelectionField, ...]) -> dict[str, str]:
 
 
 def options(fields: tuple[SelectionField, ...]) -> dict[str, str]:
-    """Return the options of a command with a selection, with their texts."""
+    """Return the help texts of a command's selection options, by option."""
     parameters = option_parameters(fields)
 
     def command(**_: Any) -> None:

@@ -1,4 +1,4 @@
-"""References to slices."""
+"""Slice references round-trip through text, and malformed ones are refused."""
 
 import pytest
 

@@ -93,7 +93,7 @@ def test_durations_stay_positive_for_times_far_apart(name: str, parameters: dict
     ]
     answer = ask(name, trace, **parameters)
     if name == "idle_breakdown" and parameters:
-        return  # HTA counts overlapping work as a negative gap
+        return  # as in HTA, overlapping work counts as a negative gap
     assert all(
         row[column.name] is None or row[column.name] >= 0
         for table, columns in answer.answer.question.tables.items()

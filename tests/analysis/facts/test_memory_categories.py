@@ -1,4 +1,4 @@
-"""Categories of memory agree with torch's own memory timeline of the same run, and with each rule."""
+"""Memory categories agree with torch's own memory timeline of the same run, and follow each rule."""
 
 import gzip
 import json
@@ -15,13 +15,13 @@ from tests.conftest import SHARED, needs_shared
 
 Event = dict[str, Any]
 TORCH = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", None)
-"""torch's categories by their number in its raw timeline."""
+"""torch's categories; a category's index is its number in the raw timeline."""
 CREATE = 2
 
 
 @needs_shared
 def test_categories_agree_with_torch_for_the_same_run(ask: Ask) -> None:
-    """torch tracks tensors, which a trace lacks, and so finds more activations and fewer temporaries."""
+    """torch tracks tensors, which a trace lacks, so it finds more activations and fewer temporaries."""
     folder = SHARED / "torch213_cpu"
     raw = json.loads(gzip.decompress((folder / "memory_timeline.raw.json.gz").read_bytes()))
     torch_blocks = [(size, TORCH[category]) for _, action, size, category in raw if action == CREATE]
@@ -37,7 +37,7 @@ def test_categories_agree_with_torch_for_the_same_run(ask: Ask) -> None:
         (None, None): 3,
         ("temporary", None): 36,
         ("temporary", "temporary"): 24,
-        ("temporary", "input"): 24,  # allocated and freed in an optimizer's step
+        ("temporary", "input"): 24,  # allocated and freed in an optimizer step
     }
     held_bytes = sum(row["held_at_peak_bytes"] for row in answer["categories"])
     assert held_bytes == answer["devices"][0]["peak_bytes"]

@@ -45,7 +45,7 @@ def by_time(events: list[Event]) -> list[Event]:
 
 
 def tables(events: list[Event], cuts: list[int]) -> list[pa.Table]:
-    """Split the events in order of time into tables at the cuts."""
+    """Return tables of the events in order of time, split at the cuts."""
     rows = [{"position": position, **event} for position, event in enumerate(by_time(events))]
     edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     schema = pa.schema([SCHEMA.field(name) for name in COLUMNS])
@@ -57,7 +57,7 @@ def counted(events: list[Event]) -> Counter[str]:
 
 
 def end(event: Event) -> int:
-    """Return the end of an event; its start if the end would overflow."""
+    """Return the end of an event, or its start if the end would overflow."""
     over = event["ts_ns"] + max(event["dur_ns"] or 0, 0)
     return over if over < 2**63 else int(event["ts_ns"])
 

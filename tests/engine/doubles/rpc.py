@@ -21,7 +21,7 @@ def field(number: int, payload: bytes) -> bytes:
 
 
 def requests() -> Iterator[int]:
-    """Yield the method of each request after the load, until the input ends."""
+    """Confirm the requests of the load, and yield the method of each other request, until the input ends."""
     for method in all_requests():
         if method in (APPEND, FINALIZE):
             loaded(method)
@@ -55,6 +55,6 @@ def status() -> None:
 
 
 def rows(last: bool) -> None:
-    """Send a column `n` with the row 1, as the last batch or not."""
+    """Send a batch with the single cell 1 in the column `n`; `last` marks it as the last batch."""
     batch = field(1, b"\x02") + field(2, b"\x01") + (b"\x30\x01" if last else b"")
     send(field(1, b"\x18\x03" + field(203, field(1, b"n") + field(3, batch))))

@@ -1,4 +1,4 @@
-"""The names that trace_processor brings along."""
+"""Names that trace_processor defines."""
 
 from pathlib import Path
 

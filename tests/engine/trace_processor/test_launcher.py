@@ -1,4 +1,4 @@
-"""The launcher, which becomes the engine."""
+"""The launcher replaces itself with the engine."""
 
 import json
 import os

@@ -25,7 +25,7 @@ def trace_of(folder: Path, *events: dict[str, Any]) -> Path:
 
 
 def rendered(**fields: Any) -> RenderReport:
-    """Return a report on a rendering, as it is read from its process."""
+    """Return a report on a rendering, as received from the rendering process."""
     fields["phases"] = Counter(fields.get("phases", {}))
     return decode(RenderReport, encode(RenderReport(**fields)))
 
@@ -36,7 +36,7 @@ def track(number: int, **changes: Any) -> EngineTrack:
 
 
 async def report_on(open_session: OpenSession, trace: Path, document: RenderReport) -> LoadReport:
-    """Load a trace, and check the load as if its document held this."""
+    """Load a trace, and check the load against the given report on its document."""
     async with open_session(trace) as session:
         await session.settled()
         return await check_load(session, document)

@@ -67,7 +67,7 @@ async def test_document_that_is_no_trace_fails_the_load(engine: Path) -> None:
 
 async def test_interrupt_ends_the_statement_and_not_the_engine(engine: Path, step_trace: Path) -> None:
     process = await loaded(engine, step_trace)
-    process.interrupt()  # while idle: harmless
+    process.interrupt()  # an interrupt of an idle engine has no effect
     answers = process.exchange(query(ENDLESS_ROWS))
     assert (await anext(answers)).query_result.batch
     process.interrupt()
@@ -78,7 +78,7 @@ async def test_interrupt_ends_the_statement_and_not_the_engine(engine: Path, ste
 
 async def test_engine_can_be_stopped_in_the_middle_of_a_response(engine: Path, step_trace: Path) -> None:
     process = await loaded(engine, step_trace)
-    await anext(process.exchange(query(ENDLESS_ROWS)))  # and read no more of it: its pipe is full
+    await anext(process.exchange(query(ENDLESS_ROWS)))  # the response is not read further, so its pipe fills up
     await within(5, process.stop(5))
     assert process.stopped_by == "end of input"
 
@@ -86,15 +86,15 @@ async def test_engine_can_be_stopped_in_the_middle_of_a_response(engine: Path, s
 @pytest.mark.parametrize(
     ("double", "stopped_by"), [("mute", "end of input"), ("stubborn", "SIGTERM"), ("deaf", "SIGKILL")]
 )
-async def test_means_that_stopped_the_engine_is_recorded(
+async def test_signal_or_end_of_input_that_stopped_the_engine_is_recorded(
     double: str, stopped_by: str, one_event: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     process = await launch(DOUBLES / double)
     if double != "mute":
-        await process.ask(wire.request(wire.GET_STATUS))  # so that it has set its signals aside
+        await process.ask(wire.request(wire.GET_STATUS))  # the answer shows that it has set its signal handlers
     else:
-        process._process.stdin.write(b"")  # type: ignore[union-attr] # its input is a pipe
+        process._process.stdin.write(b"")  # type: ignore[union-attr] # stdin is a pipe
     await in_time(process.stop(0.3))
     assert process.stopped_by == stopped_by
     assert f"ended by {stopped_by}" in caplog.text
@@ -175,5 +175,5 @@ async def test_cancelled_start_leaves_no_process(engine: Path, step_trace: Path)
     await asyncio.wait([starting])
     assert starting.cancelled()
     async with asyncio.timeout(60):
-        while set(psutil.Process().children()) - before:  # noqa: ASYNC110 - the loop reaps it, and tells no one
+        while set(psutil.Process().children()) - before:  # noqa: ASYNC110 - the loop reaps the process without an event
             await asyncio.sleep(0)

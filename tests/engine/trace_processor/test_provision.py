@@ -1,4 +1,4 @@
-"""Installation of engine and UI: found, verified, refused if their hash is wrong. No test uses the network."""
+"""Engine and UI are found, verified, and refused if their hash is wrong. No test uses the network."""
 
 import hashlib
 import platform
@@ -38,7 +38,7 @@ def parts_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pip(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Replaces pip: it downloads a wheel of these files, or fails with an error."""
+    """Return a function that replaces pip by a double, which downloads a wheel of the given files or fails."""
 
     def answers(files: dict[str, bytes] | None = None, complaint: str = "") -> None:
         def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -54,11 +54,11 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def part_of(content: bytes) -> Part:
-    """Return a part that is the file `tool/engine` with that content."""
+    """Return a part that consists of the file `tool/engine` with the given content."""
     return replace(ENGINE, inside=PurePosixPath("tool/engine"), sha256=hashlib.sha256(content).hexdigest())
 
 
-# -- what is here --------------------------------------------------------------------------------------------------
+# -- installed parts -----------------------------------------------------------------------------------------------
 
 
 def test_pinned_parts_are_installed_and_verified() -> None:
@@ -156,7 +156,7 @@ def test_other_platforms_use_the_engine_of_the_perfetto_package(monkeypatch: pyt
 
 def test_platform_without_an_engine_gets_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(_: object) -> str:
-        raise Exception("no route to host")  # noqa: TRY002 - as the package does
+        raise Exception("no route to host")  # noqa: TRY002 - the package raises this class, too
 
     monkeypatch.setattr(provision, "has_engine_wheel", lambda: False)
     monkeypatch.setattr(provision, "get_perfetto_prebuilt", offline)

@@ -22,7 +22,7 @@ def structured(sql: str) -> dict[str, Any]:
     "request_",
     [
         summary(proto_specs=[structured("SELECT 1 AS x; ATTACH '/x' AS y")]),
-        summary(proto_specs=[structured("SELECT 'ATTACH' AS x")]),  # a fragment, inserted anywhere
+        summary(proto_specs=[structured("SELECT 'ATTACH' AS x")]),  # a fragment that may be inserted anywhere
         summary(textproto_specs=['query { id: "a" sql { sql: "\\101TTACH \'/x\' AS y" column_names: "x" } }']),
         summary(textproto_specs=["nothing that could be read"]),
         wire.request(13, register_sql_package_args={"modules": [{"name": "a.b", "sql": "VACUUM INTO '/x'"}]}),

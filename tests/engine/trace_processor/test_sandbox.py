@@ -1,4 +1,4 @@
-"""Actions that the sandbox forbids: tried inside, and outside for comparison."""
+"""Actions that the sandbox forbids, attempted inside it, and outside for comparison."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def attempted(attempt: str, folder: Path, *, enter: bool) -> str:
-    """Try something in a process, inside or outside of the sandbox; returns `done` or `refused`."""
+    """Attempt an action in a process, inside or outside of the sandbox; return `done` or `refused`."""
     program = ATTEMPT.format(enter=enter, attempt=attempt)
     done = subprocess.run(
         [sys.executable, "-I", "-c", program, str(folder), str(os.getpid())], capture_output=True, text=True, check=True
@@ -138,7 +138,7 @@ def is_in_sandbox(pid: int) -> bool:
 async def running(
     engine: Path, *, memory_limit_bytes: int = 1 << 30, **options: Any
 ) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
-    """Run an engine without the SQL policy; yields a function that runs SQL and returns the error."""
+    """Run an engine without the SQL policy, and yield a function that runs SQL and returns the error."""
     process = await TraceProcessor.start(engine, **options)
     process.limit_memory(memory_limit_bytes)
     try:

@@ -54,7 +54,7 @@ def test_any_bytes_are_messages_or_refused(data: bytes) -> None:
         payloads = Deframer(64).feed(data)
     except BadFrame:
         return
-    assert data.startswith(stream_of(payloads)) or payloads  # a length may be written longer than it needs to be
+    assert data.startswith(stream_of(payloads)) or payloads  # a length may have superfluous bytes
 
 
 @given(st.integers(0, 2**64 - 1))

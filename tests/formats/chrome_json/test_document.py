@@ -1,6 +1,6 @@
 """A document in any layout and any chunking yields the events and the envelope that ijson reads.
 
-Text that ijson can't read is damaged: it is repaired or its smallest piece is left out, and the report says which.
+Text that ijson can't read is damaged. The reader repairs it or leaves out its smallest piece, and reports which.
 """
 
 import gzip
@@ -64,7 +64,7 @@ around = st.lists(st.tuples(names, values), max_size=3, unique_by=lambda member:
 
 
 def is_array_of_events(value: Any) -> bool:
-    """Return whether an element is read as an array of events: its bracket seems to be a surplus one of their array."""
+    """Return whether an element reads like an array of events, so that its bracket seems to be a surplus one."""
     match value:
         case [Object() as first, *_]:
             return [key for key, _ in first[:1]] == ["ph"]
@@ -72,7 +72,7 @@ def is_array_of_events(value: Any) -> bool:
 
 
 def rendered(value: Any, blank: str, escapes: str) -> str:
-    """JSON text of a value, with white space wherever it is allowed."""
+    """Return JSON text of a value, with white space wherever it is allowed."""
 
     def joined(parts: Iterator[str]) -> str:
         return blank + f"{blank},{blank}".join(parts) + blank
@@ -99,7 +99,7 @@ def rendered(value: Any, blank: str, escapes: str) -> str:
 
 @st.composite
 def documents(draw: st.DrawFn) -> bytes:
-    """Text of a trace document: an object with its events at any place, or the bare array."""
+    """Draw the text of a trace document: an object with its events at any place, or the bare array of events."""
     root: Any = draw(elements)
     if draw(st.integers(0, 3)):
         members_before = draw(around)
@@ -156,7 +156,7 @@ def test_events_and_envelope_equal_those_of_ijson(text: bytes, chunk: int, frame
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_chunk_and_frame_sizes_do_not_change_the_reading(text: bytes) -> None:
     def facts(reading: Reading) -> Any:
-        # only the first offset of each: later frames may add their own
+        # only the first offset of each code: later frames may add their own
         first_offsets = {code: offsets[0] for code, offsets in reading.offsets.items()}
         return reading.events, reading.envelope, reading.notes, first_offsets
 
@@ -248,7 +248,7 @@ WROTE = [EVENT % number for number in range(40)]
 SOUND = b'{\n "schemaVersion": 1,\n "traceEvents": [\n' + b",\n".join(WROTE) + b'\n],\n "traceName": "t"\n}\n'
 WHOLE = read(SOUND)
 SPOILT: dict[str, tuple[bytes, bytes, bytes, str, Any]] = {
-    # text in an event, its replacement, marker of the reported offset, code; changed members, None for a lost event
+    # text in an event, its replacement, marker at the reported offset, code, and changed members (None: a lost event)
     "an unescaped quote": (b"aten::add", b'aten::"add', b'"', "unescaped_quote", {"name": 'aten::"add é'}),
     "code in a name": (b"aten::add", b'f("a", {"b"})', b'"', "unescaped_quote", {"name": 'f("a", {"b"}) é'}),
     "a control character": (b"aten::add", b"a\x01dd", b"\x01", "control_character", {"name": "a\x01dd é"}),
@@ -309,7 +309,7 @@ def test_damage_in_an_event_is_reported_with_its_offset_and_loses_no_other(damag
 
 
 def changed(old: bytes, new: bytes, *, nth: int = 1) -> tuple[bytes, int]:
-    """`SOUND` with the nth `old` replaced by `new`, and the offset of the change."""
+    """Return `SOUND` with the nth `old` replaced by `new`, and the offset of the change."""
     at = -1
     for _ in range(nth):
         at = SOUND.index(old, at + 1)
@@ -452,7 +452,7 @@ ENDS = [SMALL.index(event) + len(event) for event in WROTE[:4]]
 
 
 def check_cut(reading: Reading | IngestError, plain_bytes: int) -> None:
-    """Check that all events before a cut were read, and no others."""
+    """Check that exactly the events before a cut were read."""
     count = sum(end <= plain_bytes for end in ENDS)
     if count:
         assert isinstance(reading, Reading)
@@ -497,7 +497,7 @@ def test_damaged_compression_is_reported_and_events_before_it_are_kept() -> None
     reading = read_chunks(plain_chunks(BufferedReader(BytesIO(bytes(packed)))))
 
     sound = list(takewhile(lambda pair: eq(*pair), zip(reading.events, WHOLE.events * 200, strict=False)))
-    assert len(sound) > 3500  # bytes that are unpacked before the damage is detected may look like events
+    assert len(sound) > 3500  # bytes before the detected damage may look like events
     assert reading.notes["bad_compression"] == 1
     assert len(packed) // 2 - (1 << 16) < reading.offsets["bad_compression"][0] <= len(packed)
 
@@ -520,7 +520,7 @@ def test_empty_file_is_reported(text: bytes) -> None:
     assert "empty" in error.detail
 
 
-def test_no_chunk_at_all_is_an_empty_file() -> None:
+def test_document_without_chunks_is_an_empty_file() -> None:
     with pytest.raises(NotJson, match="empty"):
         list(Document([]).events())
 

@@ -1,4 +1,4 @@
-"""Frames are cut at guessed borders, which are confirmed or revised, and read by several threads in order."""
+"""Frames are cut at guessed borders, which are later confirmed or revised; several threads read them, in order."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ TRAPS = [
 
 
 def read(text: bytes, size: int, *, threads: int = 2, chunk: int = 1 << 16) -> tuple[list[Any], list[Events], Feed]:
-    """Read an array; return its events, its frames, and the feed behind it."""
+    """Read an array; return its events, its frames, and the feed with the bytes after it."""
     feed = Feed(iter([text[at : at + chunk] for at in range(0, len(text), chunk)]))
     with pytest.MonkeyPatch.context() as patched, Pool(threads) as pool:
         patched.setattr(frames, "FRAME_SIZE", size)

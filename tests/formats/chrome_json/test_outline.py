@@ -1,4 +1,4 @@
-"""Members of a document are passed one by one up to its events, and only complete ones are passed."""
+"""The outline passes the members before the events one by one, and passes only complete members."""
 
 import pytest
 

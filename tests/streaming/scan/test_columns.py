@@ -1,4 +1,4 @@
-"""Each column holds the value of its key in every form that profilers have written."""
+"""Each column holds the value of its key, in every form that profilers have written."""
 
 from typing import Any
 

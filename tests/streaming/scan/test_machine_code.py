@@ -1,4 +1,4 @@
-"""The folder of machine code changes with the sources that compiled functions share."""
+"""The folder of cached machine code changes with the sources that the compiled functions share."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The count of slices that don't nest equals that of plain Python."""
+"""The numbers of slices that don't nest equal those of plain Python."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ Slice = tuple[str, int, int]  # track, start and end
 
 
 def table_of(slices: list[Slice]) -> pa.Table:
-    """The columns of slices, in order of time."""
+    """Return the columns of slices, in order of time."""
     events = ",".join(
         f'{{"ph":"X","pid":1,"tid":{tid},"ts":{start},"dur":{end - start}}}' for tid, start, end in slices
     )
