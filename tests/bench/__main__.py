@@ -91,7 +91,7 @@ def main() -> None:
         f"\n{trace.name}: {size / 1e6:,.0f} MB of JSON, {packed / 1e6:,.1f} MB packed, {events:,} events\n\n"
     )
     sys.stdout.write(
-        f"| {'step':37} | {'wall s':>8} | {'MB/s':>7} | {'events/s':>10} | {'together':>8} | peak MB |\n"
+        f"| {'step':37} | {'wall s':>8} | {'MB/s':>7} | {'events/s':>10} | {'all MB':>8} | peak MB |\n"
         "|---|---:|---:|---:|---:|---|\n"
     )
     for row in rows:

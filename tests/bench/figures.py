@@ -23,7 +23,7 @@ QUIET_S, BUSY_S = 5, 0.1
 
 @dataclass
 class Row:
-    """The figures of a step: wall time in seconds, and memory in MiB, by role (peaks) and of all processes together."""
+    """The figures of a step: wall time in seconds, and memory in MB, by role (peaks) and of all processes together."""
 
     step: str
     wall_s: float
@@ -32,7 +32,7 @@ class Row:
 
 
 class Memory:
-    """Context manager that samples the memory of a process and its children in MiB, by role and together."""
+    """Context manager that samples the memory of a process and its children in MB, by role and together."""
 
     def __init__(self, pid: int, role: Callable[[psutil.Process], str]) -> None:
         self._pid = pid
@@ -66,7 +66,7 @@ class Memory:
                 status = dict(
                     line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
                 )
-                resident, peak = (int(status.get(key, "0 kB").split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+                resident, peak = (int(status.get(key, "0 kB").split()[0]) * 1.024e-3 for key in ("VmRSS", "VmHWM"))
                 role = self._role(process)
                 self.peak_mb[role] = max(self.peak_mb.get(role, 0.0), peak)
                 together += resident
