@@ -156,7 +156,7 @@ class Application:
     @staticmethod
     async def _start_jobs(services: Services) -> None:
         """Queue the jobs of an earlier server again, once the catalog has room for that, and start to run jobs."""
-        await until_written(services.jobs.requeue, "the jobs of an earlier server")
+        await until_written(services.jobs.requeue_interrupted, "the jobs of an earlier server")
         services.ingests.start()
         services.derivations.start()
         services.imports.start()

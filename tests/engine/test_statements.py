@@ -115,7 +115,7 @@ FRAGMENTS = (
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join))
 def test_forbidden_action_of_any_sql_text_is_refused(sql: str) -> None:
-    """SQLite's authorizer is the oracle: SQLite calls it before it attaches, detaches, sets a pragma or calls a function."""
+    """SQLite's authorizer is the oracle: it is called before each attach, detach, pragma and call of a function."""
     forbidden_actions = []
 
     def authorize(action: int, _first: str | None, name: str | None, *_: str | None) -> int:
