@@ -33,8 +33,8 @@ CUT_MARK_MAX_BYTES = 150
 """Upper bound of the bytes of the mark that a clipped slice carries."""
 
 
-_END_MAX_BYTES = 8
-"""Upper bound of the bytes that close a document after its last event."""
+_LINE_BREAKS_MAX_BYTES = 8
+"""Upper bound of the line breaks that a document adds to its envelope and the texts of its events."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Piece:
     selection: Selection
 
 
-def pieces(columns: Path, summary: Summary, base: Selection, by: By | None, value: int | None) -> list[Piece]:
+def split_into_pieces(
+    columns: Path, summary: Summary, base: Selection, by: By | None, value: int | None
+) -> list[Piece]:
     """Return the pieces of a trace; some may have no event.
 
     Pieces of time with ``straddle: start`` and no explicit closure contain each event exactly once.
@@ -200,7 +202,7 @@ class _Splitter:
                 (begins < start) | (ends > end) | bool(self._base.exclude)
             )  # an excluded window may clip any slice
             mark_bytes = int((is_clipped & (ends > begins)).sum()) * CUT_MARK_MAX_BYTES
-        return len(text) + int(sizes[rows].sum()) + _END_MAX_BYTES + mark_bytes
+        return len(text) + int(sizes[rows].sum()) + _LINE_BREAKS_MAX_BYTES + mark_bytes
 
     def _halves(self, rows: Any, sizes: Any, times: Any, span: tuple[int | None, int | None]) -> list[Any]:
         """Divide a span into two, each with about half of the bytes of the events that begin in it."""
