@@ -156,7 +156,7 @@ class Application:
     @staticmethod
     async def _start_jobs(services: Services) -> None:
         """Queue the jobs of an earlier server again, then start to run jobs; a full disk delays both."""
-        await until_written(services.jobs.requeue, "the jobs of an earlier server")
+        await until_written(services.jobs.requeue_interrupted, "the jobs of an earlier server")
         services.ingests.start()
         services.derivations.start()
         services.imports.start()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import httpx
 import psutil
@@ -15,7 +15,7 @@ WITHOUT_PANDAS = Path(__file__).parent / "without"
 
 
 def bytes_read(process: psutil.Process, name: str) -> int:
-    """The offset up to which a process has read its open file of that name; 0 if no such file is open."""
+    """Return the offset up to which a process has read its open file of that name; 0 if no such file is open."""
     with suppress(psutil.NoSuchProcess):
         return next((file.position for file in process.open_files() if Path(file.path).name == name), 0)
     return 0
@@ -35,6 +35,7 @@ class Server:
         self.command: tuple[str, ...] = (sys.executable, "-m", "service")
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
+        self.log_file: TextIO
         self.url = ""
         self.api = httpx.Client(timeout=60, trust_env=False)
 
@@ -42,10 +43,10 @@ class Server:
         """Start, and return once it listens; a restart keeps the port."""
         environment = os.environ | {f"TRACEDOCK_{name.upper()}": str(value) for name, value in self._settings.items()}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WITHOUT_PANDAS), os.environ.get("PYTHONPATH")]))
-        self.log = (self.data.parent / f"{self.data.name}.log").open("a")
+        self.log_file = (self.data.parent / f"{self.data.name}.log").open("a")
         self._process = subprocess.Popen(
             [*self.command, "serve", "--port", str(self._port), "--data", str(self.data)],
-            env=environment, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True,
+            env=environment, stdout=subprocess.PIPE, stderr=self.log_file, text=True, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout
         self.url = self._process.stdout.readline().strip().split()[-1]
@@ -59,26 +60,26 @@ class Server:
         return self._process.pid
 
     def log_text(self) -> str:
-        """The server's standard error so far."""
-        return Path(self.log.name).read_text()
+        """Return the server's standard error so far."""
+        return Path(self.log_file.name).read_text()
 
-    def children(self, of_name: str = "") -> list[psutil.Process]:
-        """The server's descendant processes whose command line contains `of_name`."""
+    def children(self, command: str = "") -> list[psutil.Process]:
+        """Return the server's descendant processes whose command line contains `command`."""
         matching = []
         for child in psutil.Process(self.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):  # it has just ended
-                matching += [child] if of_name in " ".join(child.cmdline()) else []
+                matching += [child] if command in " ".join(child.cmdline()) else []
         return matching
 
-    def engine(self, trace_id: object) -> psutil.Process:
-        """The engine process of a trace; a spare engine, if there is one, is another process."""
+    def engine(self, trace_id: str) -> psutil.Process:
+        """Return the engine process of a trace; a spare engine, if there is one, is another process."""
         return psutil.Process(self.api.get(f"/traces/{trace_id}/session").json()["engine"]["pid"])
 
     def kill(self) -> None:
         """Kill the server with SIGKILL."""
         assert self._process
         self._process.kill()
-        self._ended()
+        self._wait_for_exit()
 
     def stop(self) -> int:
         """Send SIGTERM, if the server still runs, and return its exit status."""
@@ -86,20 +87,21 @@ class Server:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         self.api.close()
-        return self._ended()
+        return self._wait_for_exit()
 
-    def _ended(self) -> int:
+    def _wait_for_exit(self) -> int:
+        """Wait for the process, close its files, and return its exit status."""
         assert self._process
         status = self._process.wait(timeout=120)
         if self._process.stdout:
             self._process.stdout.close()
-        self.log.close()
+        self.log_file.close()
         return status
 
     # -- requests that many tests send ------------------------------------------------------------------------
 
     def upload(self, path: Path, name: str | None = None, wait: float = 60) -> dict[str, Any]:
-        """Upload a file and return its trace once it is ready or failed."""
+        """Upload a file, wait up to `wait` seconds for its ingest, and return its trace."""
         with path.open("rb") as file:
             answer = self.api.put(f"/traces/{name or path.name}", params={"wait": wait}, content=file)
         assert answer.status_code == 201, answer.text
@@ -111,7 +113,7 @@ class Server:
         return self.api.post(f"/traces/{trace_id}/query", json={"sql": sql} | more)
 
     def rows(self, trace_id: object, sql: str) -> list[list[object]]:
-        """The rows of a query that succeeds."""
+        """Return the rows of a query that succeeds."""
         answer = self.query(trace_id, sql)
         assert answer.status_code == 200, answer.text
         rows: list[list[object]] = answer.json()["rows"]

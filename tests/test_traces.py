@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from tests.traces import (
+    MEMBER_BYTES,
     Compression,
     Document,
     Era,
@@ -32,17 +33,17 @@ else:
     from backports import zstd
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
-GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
+GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset"}
 Events = list[dict[str, Any]]
 
 
-def text_of(shape: TraceShape) -> bytes:
+def content_of(shape: TraceShape) -> bytes:
     return b"".join(trace_chunks(shape))
 
 
 def read(shape: TraceShape) -> tuple[dict[str, Any], Events]:
     """Return the envelope and the events, with times as integer ns."""
-    document = json.loads(text_of(shape), parse_float=Decimal)
+    document = json.loads(content_of(shape), parse_float=Decimal)
     envelope = document if isinstance(document, dict) else {}
     events: Events = envelope.get("traceEvents", document)
     for event in events:
@@ -53,8 +54,8 @@ def read(shape: TraceShape) -> tuple[dict[str, Any], Events]:
     return envelope, events
 
 
-def slices(events: Events) -> dict[tuple[Any, Any], list[tuple[int, int]]]:
-    """Return each track's slices as (start, -end); in sorted order, a parent precedes its children."""
+def spans_by_track(events: Events) -> dict[tuple[Any, Any], list[tuple[int, int]]]:
+    """Return each track's spans as (start, -end), sorted: a parent precedes its children."""
     tracks: dict[tuple[Any, Any], list[tuple[int, int]]] = {}
     for event in events:
         if event["ph"] == "X":
@@ -71,26 +72,26 @@ def test_expected_results_equal_those_of_json(layout: Layout, era: Era, document
 
     envelope, events = read(shape)
 
-    answers = expected(shape)
+    totals = expected(shape)
     timed = [event for event in events if event["ph"] in "Xi"]
-    gpu = {(event["pid"], event["tid"]) for event in events if event.get("cat") in GPU}
+    gpu = {(event["pid"], event["tid"]) for event in events if event.get("cat") in GPU_CATEGORIES}
     steps = [
         (int(event["name"].partition("#")[2]), event["name"], event["ts"], event["ts"] + event["dur"])
         for event in events
         if event.get("cat") == "user_annotation" and event["name"].startswith("ProfilerStep#")
     ]
-    group = envelope.get("distributedInfo", {})
-    assert answers.counts == Counter(f"{event['ph']}|{event.get('cat', '')}" for event in events)
-    assert answers.events == len(events)
-    assert answers.start_ns == min(event["ts"] for event in timed)
-    assert answers.end_ns == max(event["ts"] + event.get("dur", 0) for event in timed)
-    assert answers.base_ns == envelope.get("baseTimeNanoseconds")
-    assert answers.streams == [f"{device}/{stream}" for device, stream in sorted(gpu)]
-    assert answers.streams == ["0/7", "0/20", "1/7", "1/20"]
-    assert answers.devices == [0, 1]
-    assert [tuple(step) for step in answers.steps] == steps
-    assert (answers.rank, answers.world_size) == (group.get("rank"), group.get("world_size"))
-    assert answers.backend == group.get("backend")
+    distributed = envelope.get("distributedInfo", {})
+    assert totals.counts == Counter(f"{event['ph']}|{event.get('cat', '')}" for event in events)
+    assert totals.events == len(events)
+    assert totals.start_ns == min(event["ts"] for event in timed)
+    assert totals.end_ns == max(event["ts"] + event.get("dur", 0) for event in timed)
+    assert totals.base_ns == envelope.get("baseTimeNanoseconds")
+    assert totals.streams == [f"{device}/{stream}" for device, stream in sorted(gpu)]
+    assert totals.streams == ["0/7", "0/20", "1/7", "1/20"]
+    assert totals.devices == [0, 1]
+    assert [tuple(step) for step in totals.steps] == steps
+    assert (totals.rank, totals.world_size) == (distributed.get("rank"), distributed.get("world_size"))
+    assert totals.backend == distributed.get("backend")
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
@@ -102,8 +103,8 @@ def test_every_layout_has_the_same_content(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize(("era", "decimals"), [("us_int", 0), ("us_float", 1), ("us_decimal", 3), ("relative", 3)])
-def test_an_era_writes_its_own_decimals(era: Era, decimals: int) -> None:
-    events = json.loads(text_of(TraceShape(era=era, document="array")), parse_float=str, parse_int=str)
+def test_each_profiler_version_writes_its_number_of_decimals(era: Era, decimals: int) -> None:
+    events = json.loads(content_of(TraceShape(era=era, document="array")), parse_float=str, parse_int=str)
 
     lengths = {len(event["ts"].partition(".")[2]) for event in events}
 
@@ -112,7 +113,7 @@ def test_an_era_writes_its_own_decimals(era: Era, decimals: int) -> None:
 
 @pytest.mark.parametrize("position", ["before", "after", None])
 def test_base_is_at_the_requested_position(position: Any) -> None:
-    text = text_of(TraceShape(base_position=position))
+    text = content_of(TraceShape(base_position=position))
 
     base, events = text.find(b'"baseTimeNanoseconds"'), text.index(b'"traceEvents"')
 
@@ -130,10 +131,10 @@ def test_a_trace_without_rank_has_no_distributed_info_and_no_collectives() -> No
 
 
 def test_step_has_the_requested_number_of_kernels() -> None:
-    answers = expected(TraceShape(steps=5, kernels=40))
+    totals = expected(TraceShape(steps=5, kernels=40))
 
-    assert answers.counts["X|kernel"] == 5 * 40
-    assert len(answers.steps) == 5
+    assert totals.counts["X|kernel"] == 5 * 40
+    assert len(totals.steps) == 5
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
@@ -144,7 +145,7 @@ def test_a_trace_may_have_few_steps_or_none(steps: int) -> None:
 
 
 def test_slices_nest_and_kernels_of_a_stream_do_not_overlap() -> None:
-    for spans in slices(read(TraceShape(steps=5, kernels=60, stacks=True))[1]).values():
+    for spans in spans_by_track(read(TraceShape(steps=5, kernels=60, stacks=True))[1]).values():
         open_ends: list[int] = []
         for start, minus_end in spans:
             while open_ends and open_ends[-1] <= start:
@@ -159,7 +160,7 @@ def test_every_kernel_has_one_launch_one_op_and_one_flow() -> None:
     def by(category: str, key: str) -> Counter[Any]:
         return Counter(event["args"][key] for event in events if event.get("cat") == category)
 
-    work = Counter(event["args"]["correlation"] for event in events if event.get("cat") in GPU)
+    work = Counter(event["args"]["correlation"] for event in events if event.get("cat") in GPU_CATEGORIES)
     flows = Counter((event["ph"], event["id"]) for event in events if event.get("cat") == "ac2g")
     assert max(work.values()) == 1
     assert max(by("cuda_runtime", "correlation").values()) == 1
@@ -169,7 +170,7 @@ def test_every_kernel_has_one_launch_one_op_and_one_flow() -> None:
     assert flows == Counter(itertools.product("sf", work))
 
 
-def test_forward_and_backward_are_linked_in_pairs() -> None:
+def test_each_backward_flow_end_has_one_forward_start() -> None:
     events = read(TraceShape(steps=6))[1]
 
     flows = Counter((event["ph"], event["id"]) for event in events if event.get("cat") == "fwdbwd")
@@ -190,8 +191,8 @@ def test_sixteen_gpus_are_declared_and_streams_are_named() -> None:
 
 
 def test_equal_shapes_make_equal_bytes_and_other_seeds_make_other_bytes() -> None:
-    assert text_of(TraceShape()) == text_of(TraceShape())
-    assert text_of(TraceShape()) != text_of(TraceShape(seed=1))
+    assert content_of(TraceShape()) == content_of(TraceShape())
+    assert content_of(TraceShape()) != content_of(TraceShape(seed=1))
 
 
 def test_chunks_stay_small_for_any_length_of_trace_and_step() -> None:
@@ -202,22 +203,22 @@ def test_chunks_stay_small_for_any_length_of_trace_and_step() -> None:
 
 
 @pytest.mark.parametrize("compress", get_args(Compression))
-def test_a_written_trace_is_the_stream_compressed(compress: Compression, tmp_path: Path) -> None:
+def test_written_file_decompresses_to_the_generated_text(compress: Compression, tmp_path: Path) -> None:
     shape = TraceShape(steps=8)
     unpackers: dict[str, Callable[[bytes], bytes]] = {"none": bytes, "zstd": zstd.decompress}
 
     path = write_trace(tmp_path / "trace", shape, compress=compress)
 
-    assert unpackers.get(compress, gzip.decompress)(path.read_bytes()) == text_of(shape)
+    assert unpackers.get(compress, gzip.decompress)(path.read_bytes()) == content_of(shape)
 
 
-def test_a_multi_member_file_has_members_that_begin_inside_an_event(tmp_path: Path) -> None:
+def test_multi_member_file_has_several_members_and_an_incomplete_last_one(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace", TraceShape(), compress="multi-member-gzip")
 
-    head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # gzip, deflate, no flags, no time
+    member_header = b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # gzip, deflate, no flags, no time
 
-    assert path.read_bytes().count(head) > 1
-    assert len(text_of(TraceShape())) % (1 << 16)
+    assert path.read_bytes().count(member_header) > 1
+    assert len(content_of(TraceShape())) % MEMBER_BYTES != 0
 
 
 def test_sized_shape_has_the_requested_size() -> None:
@@ -225,7 +226,7 @@ def test_sized_shape_has_the_requested_size() -> None:
 
     shape = sized(replace(TraceShape(), kernels=50), size)
 
-    assert abs(len(text_of(shape)) - size) < 0.05 * size
+    assert abs(len(content_of(shape)) - size) < 0.05 * size
 
 
 def test_committed_examples_equal_generated_ones() -> None:

@@ -30,50 +30,50 @@ def _columns(*first: Any, unit: str) -> Columns:
     """Return the columns that compare calls or pieces of work."""
     return (
         *first,
-        count("base_count", f"of {unit} in the base"),
-        count("count", f"of {unit}"),
-        count("count_difference", "to the base"),
-        ns("base_duration", f"of all {unit} in the base"),
-        ns("duration", f"of all {unit}"),
-        ns("duration_difference", "to the base"),
-        number("base_per_step_ns", "duration in the base, of a step", "ns"),
-        number("per_step_ns", "duration, of a step", "ns"),
-        number("base_mean_ns", f"of one of the {unit} in the base", "ns"),
-        number("mean_ns", f"of one of the {unit}", "ns"),
-        pct("difference", "to the base, of what the verdict compares"),
+        count("base_count", f"number of {unit} in the base"),
+        count("count", f"number of {unit}"),
+        count("count_difference", "difference from the base"),
+        ns("base_duration", f"duration of all {unit} in the base"),
+        ns("duration", f"duration of all {unit}"),
+        ns("duration_difference", "difference from the base"),
+        number("base_per_step_ns", "duration in the base per step", "ns"),
+        number("per_step_ns", "duration per step", "ns"),
+        number("base_mean_ns", f"mean duration of {unit} in the base", "ns"),
+        number("mean_ns", f"mean duration of {unit}", "ns"),
+        pct("difference", "difference from the base, of the value that the verdict compares"),
         _VERDICT,
     )
 
 
 _KERNELS = (
-    *_columns(word("name", "of the work"), word("kind", "`kernel`, `memcpy` or `memset`"), unit="pieces of work"),
-    word("base_name", "of the work in the base; empty if it is new"),
+    *_columns(word("name", "name of the work"), word("kind", "`kernel`, `memcpy` or `memset`"), unit="pieces of work"),
+    word("base_name", "name of the work in the base; empty if it is new"),
     word("matched_by", "`name`; or `op` of renamed kernels: by op, input shapes and place in the call tree"),
 )
-_OPS = _columns(word("name", "of the operator or annotation"), word("kind", "`op` or `annotation`"), unit="calls")
-_CALLS = _columns(word("name", "of the call"), word("kind", "`runtime` or `driver`"), unit="calls")
+_OPS = _columns(word("name", "name of the operator or annotation"), word("kind", "`op` or `annotation`"), unit="calls")
+_CALLS = _columns(word("name", "name of the call"), word("kind", "`runtime` or `driver`"), unit="calls")
 _STEPS = (
-    word("category", "`total`, or what a step's time goes to, as `steps` has it"),
-    number("base_mean_ns", "over the steps of the base", "ns"),
-    number("mean_ns", "over the steps", "ns"),
-    number("difference_ns", "to the base", "ns"),
-    pct("difference", "to the base"),
+    word("category", "`total`, or a category of time as in the analysis `steps`"),
+    number("base_mean_ns", "mean over the steps of the base", "ns"),
+    number("mean_ns", "mean over the steps", "ns"),
+    number("difference_ns", "difference from the base", "ns"),
+    pct("difference", "difference from the base"),
     _VERDICT,
 )
-_EACH = (
+_EACH_STEP = (
     RANK,
     CYCLE,
-    count("place", "of the step among those of its trace, from 0"),
+    count("place", "index of the step among those of its trace, from 0"),
     count("base_step", "number of the step in the base"),
     count("step", "number of the step"),
-    ns("base_duration", "of the step in the base"),
-    ns("duration", "of the step"),
-    ns("duration_difference", "to the base"),
-    pct("difference", "to the base"),
+    ns("base_duration", "duration of the step in the base"),
+    ns("duration", "duration of the step"),
+    ns("duration_difference", "difference from the base"),
+    pct("difference", "difference from the base"),
     _VERDICT,
 )
-_TOTAL = f"count(*) AS count, least(sum(lasting), {LONGEST})::BIGINT AS duration_ns"
-_WORK = f"SELECT name, kind, {_TOTAL} FROM (SELECT *, dur_ns::HUGEINT AS lasting FROM work) GROUP BY name, kind"
+_TOTAL = f"count(*) AS count, least(sum(duration_ns), {LONGEST})::BIGINT AS duration_ns"
+_WORK = f"SELECT name, kind, {_TOTAL} FROM (SELECT *, dur_ns::HUGEINT AS duration_ns FROM work) GROUP BY name, kind"
 _CALL_KINDS = ("runtime", "driver")
 _BY_NAME, _BY_OP = "name", "op"
 
@@ -84,8 +84,8 @@ class CompareParameters(StepParameters):
     by: Literal["step", "total", "mean"] = Field(
         "step", description="what the verdict compares: durations per step, of the whole trace, or per call"
     )
-    threshold_pct: float = Field(5, ge=0, description="differences up to this are none, in % of the base")
-    least_ns: int = Field(1000, ge=0, description="differences up to this are none, in ns")
+    threshold_pct: float = Field(5, ge=0, description="differences of at most this many % of the base count as `same`")
+    least_ns: int = Field(1000, ge=0, description="differences of at most this many ns count as `same`")
 
 
 def answer(scope: Scope, parameters: CompareParameters) -> Tables:
@@ -102,7 +102,7 @@ def answer(scope: Scope, parameters: CompareParameters) -> Tables:
     }
 
 
-def compared(base: Sequence[RankAnswer], other: Sequence[RankAnswer], parameters: CompareParameters) -> Comparison:
+def compare_sides(base: Sequence[RankAnswer], other: Sequence[RankAnswer], parameters: CompareParameters) -> Comparison:
     """Compare the other side with the base.
 
     Raises:
@@ -110,24 +110,24 @@ def compared(base: Sequence[RankAnswer], other: Sequence[RankAnswer], parameters
     """
     pairs, notes, skipped = pair_ranks(base, other)
     sides = [[pair[side].tables for pair in pairs] for side in (0, 1)]
-    numbers = [max(sum(len(tables["steps"]) for tables in side), 1) for side in sides]
+    step_counts = [max(sum(len(tables["steps"]) for tables in side), 1) for side in sides]
     totals = {
         name: [_totals([tables[name] for tables in side]) for side in sides] for name in ("kernels", "ops", "calls")
     }
     if note := _cpu_only_note(totals["kernels"]):
         notes.append(note)
-    renames = _renamed(pairs, totals["kernels"])
+    renames = _match_renames(pairs, totals["kernels"])
     if renames:
         notes.append(
             "Kernels whose names only one side has are matched by op, input shapes and place in the call tree"
             f" ({len(renames)} rows): `matched_by` is `{_BY_OP}`."
         )
     tables = {
-        "kernels": _kernels(totals["kernels"], renames, numbers, parameters),
-        "ops": _by_name(_OPS, totals["ops"], numbers, parameters),
+        "kernels": _kernels(totals["kernels"], renames, step_counts, parameters),
+        "ops": _by_name(_OPS, totals["ops"], step_counts, parameters),
         "steps": _mean_steps([pa.concat_tables([tables["steps"] for tables in side]) for side in sides], parameters),
         "each_step": _each_step(pairs, parameters),
-        "calls": _by_name(_CALLS, totals["calls"], numbers, parameters),
+        "calls": _by_name(_CALLS, totals["calls"], step_counts, parameters),
     }
     return Comparison(tables, notes, skipped)
 
@@ -141,10 +141,10 @@ def _cpu_only_note(kernels: list[_Totals]) -> str | None:
     return "Only the other side runs work on a GPU; the base runs on the CPU alone, so all kernels are `new`."
 
 
-def _renamed(pairs: Sequence[Pair], kernels: list[_Totals]) -> list[KernelRename]:
+def _match_renames(pairs: Sequence[Pair], kernels: list[_Totals]) -> list[KernelRename]:
     """Match the kernels that only one side has by their launch sites."""
-    only = [kernels[side].keys() - kernels[1 - side].keys() for side in (0, 1)]
-    names = [{name for name, kind in keys if name is not None and kind == "kernel"} for keys in only]
+    unmatched = [kernels[side].keys() - kernels[1 - side].keys() for side in (0, 1)]
+    names = [{name for name, kind in keys if name is not None and kind == "kernel"} for keys in unmatched]
     if not all(names):
         return []
     from service.analysis.facts.launch_sites import launch_sites  # noqa: PLC0415 - loads numba
@@ -157,7 +157,7 @@ def _renamed(pairs: Sequence[Pair], kernels: list[_Totals]) -> list[KernelRename
 
 
 def verdict(base: float | None, other: float | None, parameters: CompareParameters) -> str:
-    """Return the verdict on a difference; None stands for a side without it."""
+    """Return the verdict on a difference; None stands for a side without such a row."""
     if base is None or other is None:
         return "new" if base is None else "gone"
     difference = other - base
@@ -166,27 +166,29 @@ def verdict(base: float | None, other: float | None, parameters: CompareParamete
     return "slower" if difference > 0 else "faster"
 
 
-def _by_name(columns: Columns, totals: list[_Totals], numbers: list[int], parameters: CompareParameters) -> pa.Table:
+def _by_name(
+    columns: Columns, totals: list[_Totals], step_counts: list[int], parameters: CompareParameters
+) -> pa.Table:
     """Return the rows of both sides, those that differ most first."""
     base, other = totals
-    rows = [[*key, *_differences(base.get(key), other.get(key), numbers, parameters)] for key in {**base, **other}]
+    rows = [[*key, *_differences(base.get(key), other.get(key), step_counts, parameters)] for key in {**base, **other}]
     return _ordered(columns, rows)
 
 
 def _kernels(
-    totals: list[_Totals], renames: list[KernelRename], numbers: list[int], parameters: CompareParameters
+    totals: list[_Totals], renames: list[KernelRename], step_counts: list[int], parameters: CompareParameters
 ) -> pa.Table:
     """Return the rows of work: matched by name, else by op; then work of only one side."""
-    rest = [dict(side) for side in totals]
+    remaining = [dict(side) for side in totals]
     rows: list[list[Any]] = []
     for rename in renames:
-        row = [rename.name, rename.kind, *_differences(rename.base, rename.other, numbers, parameters)]
+        row = [rename.name, rename.kind, *_differences(rename.base, rename.other, step_counts, parameters)]
         rows.append([*row, rename.base_name, _BY_OP])
         for side, name, part in ((0, rename.base_name, rename.base), (1, rename.name, rename.other)):
-            _subtract(rest[side], (name, rename.kind), part)
-    base, other = rest
+            _subtract(remaining[side], (name, rename.kind), part)
+    base, other = remaining
     for key in {**base, **other}:
-        row = [*key, *_differences(base.get(key), other.get(key), numbers, parameters)]
+        row = [*key, *_differences(base.get(key), other.get(key), step_counts, parameters)]
         both = key in base and key in other
         rows.append([*row, key[0] if key in base else None, _BY_NAME if both else None])
     return _ordered(_KERNELS, rows)
@@ -201,15 +203,19 @@ def _subtract(totals: _Totals, key: _Key, part: tuple[int, int]) -> None:
 
 
 def _ordered(columns: Columns, rows: list[list[Any]]) -> pa.Table:
-    rows.sort(key=lambda row: (-abs(row[9] - row[8]), row[0] or "", row[1]))
+    names = [column.name for column in columns]
+    base, other = names.index("base_per_step_ns"), names.index("per_step_ns")
+    rows.sort(key=lambda row: (-abs(row[other] - row[base]), row[0] or "", row[1]))
     return table_of_rows(columns, rows)
 
 
 def _differences(
-    base: tuple[int, int] | None, other: tuple[int, int] | None, numbers: list[int], parameters: CompareParameters
+    base: tuple[int, int] | None, other: tuple[int, int] | None, step_counts: list[int], parameters: CompareParameters
 ) -> list[Any]:
     """Return counts, durations, their differences and the verdict."""
-    figures = [_figures(total, steps) for total, steps in zip((base, other), numbers, strict=True)]
+    figures = [
+        _count_and_durations(total, step_count) for total, step_count in zip((base, other), step_counts, strict=True)
+    ]
     (count_0, whole_0, step_0, mean_0), (count_1, whole_1, step_1, mean_1) = figures
     chosen = {"step": (step_0, step_1), "total": (whole_0, whole_1), "mean": (mean_0, mean_1)}[parameters.by]
     base_value, value = (number if calls else None for number, calls in zip(chosen, (count_0, count_1), strict=True))
@@ -219,10 +225,10 @@ def _differences(
     ]
 
 
-def _figures(total: tuple[int, int] | None, steps: int) -> tuple[int, int, float, float | None]:
+def _count_and_durations(total: tuple[int, int] | None, step_count: int) -> tuple[int, int, float, float | None]:
     """Return the number of calls and their duration: sum, per step and mean."""
     calls, whole = total or (0, 0)
-    return calls, whole, whole / steps, whole / calls if calls else None
+    return calls, whole, whole / step_count, whole / calls if calls else None
 
 
 def _totals(tables: list[pa.Table]) -> _Totals:
@@ -244,18 +250,18 @@ def _mean_steps(sides: list[pa.Table], parameters: CompareParameters) -> pa.Tabl
 
 
 def _each_step(pairs: Sequence[Pair], parameters: CompareParameters) -> pa.Table:
-    """Return the steps of matched ranks by place: their numbers depend on when profiling began."""
+    """Compare the steps of paired ranks by their index. Step numbers depend on when profiling began."""
     rows = []
     for base, other in pairs:
-        for place, steps_ in enumerate(
+        for index, steps_ in enumerate(
             zip_longest(*(_steps_of(answer) for answer in (base, other)), fillvalue=(None, None))
         ):
             (step_0, duration_0), (step_1, duration_1) = steps_
             difference = None if duration_0 is None or duration_1 is None else duration_1 - duration_0
             outcome = _percentage(duration_0, duration_1), verdict(duration_0, duration_1, parameters)
-            about = other.rank, other.cycle, place, step_0, step_1
+            about = other.rank, other.cycle, index, step_0, step_1
             rows.append([*about, duration_0, duration_1, difference, *outcome])
-    return table_of_rows(_EACH, rows)
+    return table_of_rows(_EACH_STEP, rows)
 
 
 def _steps_of(answer: RankAnswer) -> Iterator[tuple[int | None, int]]:
@@ -271,24 +277,25 @@ TABLES: Mapping[str, Columns] = {
     "kernels": _KERNELS,
     "ops": _OPS,
     "steps": _STEPS,
-    "each_step": _EACH,
+    "each_step": _EACH_STEP,
     "calls": _CALLS,
 }
 
 QUESTION = Question(
     name="compare",
     short_question="What changed between two traces, or two runs?",
-    definition="Exactly two sides: `base` names the traces or the group of one; of two traces without it, the first is"
-    " the base. Ranks of the sides are matched by rank, and what has no counterpart is in `skipped`. Of each kernel,"
-    " copy, memset, operator, annotation and call of a runtime or driver, by name: how often and how long, and the"
-    " difference; and of a mean step, what its time goes to. Kernels whose names only one side has are matched where"
-    " they are launched by the same op, with inputs of the same shapes, from the same place in the call tree: the names"
-    " of the modules, annotations and ops around it, and then the order among siblings. A difference counts beyond both"
-    " a share of the base and a time. Durations of operators include what they call.",
+    definition="Exactly two sides: `base` names the traces or the group of one side. Without `base`, the first of two"
+    " traces is the base. Ranks of the sides are matched by rank, and what has no counterpart is in `skipped`."
+    " Of each kernel, copy, memset, operator, annotation and call of a runtime or driver, by name: how often"
+    " and how long, and the difference; and of a mean step, what its time goes to. Kernels whose names only"
+    " one side has are matched where they are launched by the same op, with inputs of the same shapes, from"
+    " the same place in the call tree: the names of the modules, annotations and ops around it, and then the"
+    " order among siblings. A difference counts if it exceeds both `threshold_pct` and `least_ns`. Durations"
+    " of operators include what they call.",
     source="https://hta.readthedocs.io/en/latest/source/features/trace_diff.html",
     tables=TABLES,
     parameters=CompareParameters,
     inapplicable_reason=steps.missing,
     answer=answer,
-    compare_sides=compared,
+    compare_sides=compare_sides,
 )

@@ -16,10 +16,13 @@ from service.trace.errors import NotApplicable
 SEQUENCES = (
     RANK,
     word("op", "operator or annotation under which the sequence was launched"),
-    word("kernels", "names in order of their starts, with ` | ` between them; of a long sequence the first"),
+    word(
+        "kernels",
+        "names of the kernels in order of their starts, joined by ` | `; a long sequence shows only its first names",
+    ),
     count("length", "kernels, copies and memsets in the sequence"),
     count("count", "how often this operator launched exactly this sequence"),
-    ns("device", "sum of the durations of the work in all of these"),
+    ns("device", "sum of the durations of the work in all these sequences"),
     ns("host", "sum of the durations of the operators, on the host"),
     number("device_mean_ns", "device time of one sequence", "ns"),
     ns("first_start", "start of the first of these operators"),
@@ -46,9 +49,9 @@ class SequenceParameters(WorkParameters):
     """Parameters of `kernel_sequences`."""
 
     operator: str = Field("", description="part of the operators' names; by default all operators are searched")
-    min_length: int = Field(3, ge=1, description="least number of kernels, copies and memsets of a sequence")
-    names: int = Field(100, ge=1, le=10_000, description="most names of a sequence that are listed")
-    top: int = Field(100, ge=1, le=1_000_000, description="most sequences, the most frequent first")
+    min_length: int = Field(3, ge=1, description="minimum number of kernels, copies and memsets in a sequence")
+    names: int = Field(100, ge=1, le=10_000, description="maximum number of names shown for a sequence")
+    top: int = Field(100, ge=1, le=1_000_000, description="maximum number of sequences, the most frequent first")
 
 
 def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
@@ -58,9 +61,9 @@ def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
         "SELECT position, name::VARCHAR AS name, start_ns, dur_ns, coalesce(launch_row, -1) AS launch FROM work"
     )
     names = work["name"].combine_chunks().dictionary_encode()
-    roots, root = _roots(scope, parameters, work)
-    is_under = root >= 0
-    under = {"root": root, "name": names.indices.fill_null(-1).to_numpy()}
+    roots, root_of_work = _roots(scope, parameters, work)
+    is_under = root_of_work >= 0
+    under = {"root": root_of_work, "name": names.indices.fill_null(-1).to_numpy()}
     under |= {column: work[column].to_numpy() for column in ("start_ns", "position", "dur_ns")}
     scope.db.register("launched_under", pa.table({column: values[is_under] for column, values in under.items()}))
     scope.db.register("roots", roots)
@@ -68,7 +71,7 @@ def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     sequences = scope.table(_SEQUENCES, **limits).to_pydict()
     if not sequences["op"]:
         raise NotApplicable(_no_sequences_reason(parameters, len(roots), int(is_under.sum())))
-    words = [*names.dictionary.to_pylist(), ""]  # the last is that of work without a name
+    words = [*names.dictionary.to_pylist(), ""]  # work without a name has the index -1, and so this last entry
     sequences["kernels"] = [
         _joined([words[name] for name in kernels], length)
         for kernels, length in zip(sequences["kernels"], sequences["length"], strict=True)
@@ -82,34 +85,37 @@ def _no_sequences_reason(parameters: SequenceParameters, operators: int, work: i
     if not operators:
         return f"No operator's name contains '{parameters.operator}'."
     if not work:
-        return "These operators launched no work on a device."
-    return f"None of {operators} operators launched {parameters.min_length} kernels, copies or memsets or more."
+        return "The selected operators launched no work on a device."
+    return f"None of {operators} operators launched at least {parameters.min_length} kernels, copies or memsets."
 
 
 def _joined(names: list[str], length: int) -> str:
-    """Join the names of a sequence; `length` counts also those that are not listed."""
+    """Join the names of a sequence; `length` is the full length, with the names that are not shown."""
     rest = [f"… and {length - len(names)} more"] if length > len(names) else []
     return " | ".join([*names, *rest])
 
 
 def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tuple[pa.Table, Any]:
-    """Return the outermost selected operators, and for each work the one that launched it, or a negative number."""
+    """Return the outermost selected operators, and for each row of `work` the operator that launched it.
+
+    The operators are indices (int64), or NONE for work that no selected operator launched.
+    """
     from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
 
     host = host_of(scope)
-    is_named = np.array([parameters.operator in word for word in host.words], bool)
+    is_named = np.array([parameters.operator in name for name in host.words], bool)
     chosen = is_named[host.names] & np.isin(host.kinds, (OP, ANNOTATION) if parameters.operator else (OP,))
     parents = parents_of(host.threads, host.starts, host.ends)
-    inner = np.append(nearest_marked(parents, chosen), NONE)  # so that the index NONE yields NONE
+    inner = np.append(nearest_marked(parents, chosen), NONE)  # NONE is -1: indexing with it reads this last entry
     outermost = chosen & (inner[parents] == NONE)
     root = np.append(nearest_marked(parents, outermost), NONE)
     call = host.indices_of(work["launch"].to_numpy())
-    at = np.flatnonzero(outermost)
+    indices = np.flatnonzero(outermost)
     roots = {
-        "root": at,
-        "op": pa.array(host.words, pa.string()).take(pa.array(host.names[at])),
-        "op_start_ns": host.starts[at],
-        "host_ns": host.durations[at],
+        "root": indices,
+        "op": pa.array(host.words, pa.string()).take(pa.array(host.names[indices])),
+        "op_start_ns": host.starts[indices],
+        "host_ns": host.durations[indices],
     }
     return pa.table(roots), root[call]
 
@@ -119,8 +125,9 @@ QUESTION = Question(
     short_question="Which sequences of kernels do operators launch, how often, and what do they cost?",
     definition="Of each operator whose name contains `operator`, and that lies in no other such operator: the kernels,"
     " copies and memsets that calls in it launched, in order of their starts. Operators of one name with the same"
-    " sequence are counted together; sequences of fewer than `min_length` are left out. HTA takes only the operators"
-    " of the least depth in the whole trace; here each operator counts that lies in no other selected one.",
+    " sequence are counted together; sequences of fewer than `min_length` are left out. HTA takes only operators"
+    " at the lowest depth of the whole trace; this analysis takes every selected operator that no other selected"
+    " operator encloses.",
     source="https://hta.readthedocs.io/en/latest/source/features/frequent_cuda_kernels.html",
     tables={"sequences": SEQUENCES},
     parameters=SequenceParameters,

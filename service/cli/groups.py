@@ -1,4 +1,4 @@
-"""The commands `groups`: list, merge and delete the ranks of a run together."""
+"""The command group `tracedock groups`: list, merge and delete the ranks of a run together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(help="List groups of traces, like the ranks of a run.")
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Id or name of the group.")]
 
-_LISTED = (
+_GROUP_COLUMNS = (
     Column("id"),
     Column("traces", right=True, person=grouped),
     Column("size", right=True, person=size),
@@ -26,7 +26,7 @@ _LISTED = (
     Column("run_id"),
     Column("name"),
 )
-_RANKS = (
+_RANK_COLUMNS = (
     Column("rank", right=True, person=dashed),
     Column("trace"),
     Column("state"),
@@ -43,11 +43,11 @@ def list_groups(ctx: typer.Context, as_json: AsJson = False) -> None:
     if ctx.invoked_subcommand is not None:
         return
     client: Client = ctx.obj
-    listed = list(client.groups())
+    groups = list(client.groups())
     if as_json:
-        print_json(listed)
+        print_json(groups)
     else:
-        print_table(_LISTED, map(_row, listed))
+        print_table(_GROUP_COLUMNS, map(_row, groups))
 
 
 @app.command()
@@ -58,15 +58,15 @@ def show(ctx: typer.Context, group: GroupArgument, as_json: AsJson = False) -> N
     if as_json:
         print_json(details)
         return
-    several = len(details["cycles"]) > 1
-    columns = (_RANKS[0], _CYCLE, *_RANKS[1:]) if several else _RANKS
+    has_several_cycles = len(details["cycles"]) > 1
+    columns = (_RANK_COLUMNS[0], _CYCLE, *_RANK_COLUMNS[1:]) if has_several_cycles else _RANK_COLUMNS
     print_table(columns, [tuple(rank[column.title] for column in columns) for rank in details["ranks"]])
     for cycle in details["cycles"]:
         if cycle["missing"]:
             missing = [str(rank) for rank in cycle["missing"]]
             numbers = ", ".join(missing[:10]) + (", …" if len(missing) > 10 else "")
-            where = f" in cycle {cycle['cycle']}" if several else ""
-            note(f"Missing{where}: rank {numbers} of {details['world_size']}.")
+            where = f" in cycle {cycle['cycle']}" if has_several_cycles else ""
+            note(f"Missing ranks{where}: {numbers} of {details['world_size']}.")
 
 
 @app.command()
@@ -87,7 +87,7 @@ def merge(
 def rm(
     ctx: typer.Context,
     group: GroupArgument,
-    traces: Annotated[bool, typer.Option("--traces", help="Delete its traces, too.")] = False,
+    traces: Annotated[bool, typer.Option("--traces", help="Also delete the traces of the group.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
 ) -> None:
     """Delete a group, and with --traces its traces."""

@@ -38,7 +38,7 @@ _UNPROCESSABLE = 422  # status of the API for faults in a trace or a selection
 def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, value: int | None, force: bool) -> Json:
     """Write a file for each piece of a trace that has events; return a plan like `plan`, with the `file` of each."""
     from service.cutting.children import write_children
-    from service.cutting.pieces import pieces
+    from service.cutting.pieces import split_into_pieces
     from service.store.catalog import new_trace_id
     from service.store.export import document, packed
     from service.trace.piece import child_name
@@ -46,7 +46,7 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
 
     with _workspace() as work:
         with _ingested([file], work) as (progress, [source]):
-            planned = pieces(source.columns, source.summary, Selection.parsed(selection or {}), by, value)
+            planned = split_into_pieces(source.columns, source.summary, Selection.parsed(selection or {}), by, value)
             for piece in planned:
                 refuse_to_replace(folder / child_name(file.name, piece.suffix), force=force)  # before the long work
             on_written = work.reporting(progress.making(f"split {file.name}"))

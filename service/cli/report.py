@@ -9,10 +9,13 @@ from typing import Any
 from service.cli.errors import ApiError
 from service.cli.render import Column, draw_table, visible
 
+_REQUEST_STATUS = 200
+"""HTTP status of the error of a trace: the request for the trace itself succeeded."""
+
 
 def note(text: str) -> None:
     """Print a note that is not part of the result."""
-    print(_lines(text), file=sys.stderr, flush=True)
+    print(_escape_lines(text), file=sys.stderr, flush=True)
 
 
 def note_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
@@ -22,25 +25,25 @@ def note_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None
 
 
 def report(error: Exception) -> None:
-    """Print an error; for a refusal of the server its title, detail, code and position."""
+    """Print an error; for an API error its title, code, detail and position."""
     if isinstance(error, ApiError):
-        note(_refusal(error))
+        note(_describe(error))
     elif isinstance(error, OSError) and error.filename is not None:
         note(f"error: {error.filename}: {error.strerror}")
     else:
         note(f"error: {error}")
 
 
-def failure(trace: dict[str, Any]) -> ApiError | None:
+def ingest_error(trace: dict[str, Any]) -> ApiError | None:
     """Return the error of a trace whose ingest failed, else None."""
     if trace["state"] != "failed":
         return None
-    return ApiError.of_problem(trace["error"] or {}, 200)
+    return ApiError.of_problem(trace["error"] or {}, _REQUEST_STATUS)
 
 
-def _refusal(error: ApiError) -> str:
+def _describe(error: ApiError) -> str:
     lines = [f"error: {error.title} ({error.code})", error.detail]
-    message = error.extras.get("message")
+    message = error.extras.get("message")  # the engine's own message, unless the detail quotes it
     if isinstance(message, str) and message not in error.detail:
         lines.append(message)
     if error.position:
@@ -48,5 +51,5 @@ def _refusal(error: ApiError) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _lines(text: str) -> str:
+def _escape_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.splitlines())

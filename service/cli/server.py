@@ -13,7 +13,7 @@ import typer
 from service.cli.client import Client
 from service.cli.errors import ClientError
 from service.cli.render import Column, on_terminal, print_table
-from service.cli.report import failure, note, report
+from service.cli.report import ingest_error, note, report
 from service.cli.traces import send
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _upload(url: str, token: str | None, file: Path) -> None:
     try:
         with Client(url, token) as client:
             trace = send(client, file, wait=True)
-            failed = failure(trace)
+            failed = ingest_error(trace)
             if failed:
                 report(failed)
             else:

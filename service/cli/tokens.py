@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Create, list and revoke API tokens. A server with any token requires one in each request.",
+    help="Create, list and revoke API tokens. Once a token exists, the API requires one.",
 )
 
-_LISTED = (Column("name"), Column("scope"), Column("created_at"))
-_REFUSED = 422
+_COLUMNS = (Column("name"), Column("scope"), Column("created_at"))
+_LOCAL_STATUS = 422  # `ApiError` requires a status, but no request was sent
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, for the audit log.")]
 Data = Annotated[
@@ -39,7 +39,7 @@ Data = Annotated[
 
 
 class Scope(StrEnum):
-    """Scopes of a token."""
+    """Scopes of a token. A copy of `service.store.tokens.Scope`, which is slow to import."""
 
     READ = "read"
     WRITE = "write"
@@ -52,10 +52,10 @@ def add(
     data: Data = None,
 ) -> None:
     """Create a token, and print it; it can't be shown again."""
-    from service.store import tokens
+    from service.store.tokens import Scope as StoredScope
 
-    with _tokens(data, change="add token", name=name, scope=scope) as tokens_of_folder:
-        secret = tokens_of_folder.add(name, tokens.Scope(scope))
+    with _tokens(data, change="add token", token=name, scope=scope) as tokens:
+        secret = tokens.add(name, StoredScope(scope))
     if on_terminal():
         note("The token is shown only once. Keep it like a password; commands read it from TRACEDOCK_TOKEN.")
     print(secret)
@@ -69,19 +69,22 @@ def list_tokens(data: Data = None) -> None:
             (token.name, token.scope.value, f"{datetime.fromtimestamp(token.created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%SZ}")
             for token in tokens.all()
         ]
-    print_table(_LISTED, rows)
+    print_table(_COLUMNS, rows)
 
 
 @app.command("rm")
 def remove(name: Name, data: Data = None) -> None:
     """Revoke a token, and end the browser sessions that logged in with it."""
-    with _tokens(data, change="remove token", name=name) as tokens:
+    with _tokens(data, change="remove token", token=name) as tokens:
         tokens.remove(name)
 
 
 @contextmanager
-def _tokens(data: Path | None, *, change: str = "", **facts: str) -> Iterator[Tokens]:
-    """Open the tokens of a data folder, and log a successful change in its audit log."""
+def _tokens(data: Path | None, *, change: str = "", **fields: str) -> Iterator[Tokens]:
+    """Open the token store of a data folder.
+
+    If the block succeeds, append `change` to the audit log, with `fields`.
+    """
     from service.store import audit
     from service.store.folder import Folder
     from service.store.tokens import Tokens
@@ -92,7 +95,7 @@ def _tokens(data: Path | None, *, change: str = "", **facts: str) -> Iterator[To
         with closing(Tokens(folder.tokens)) as tokens:
             yield tokens
     except TracedockError as error:
-        raise ApiError(error.code, error.title, error.detail, _REFUSED) from error
+        raise ApiError(error.code, error.title, error.detail, _LOCAL_STATUS) from error
     if change:
         with closing(audit.Audit(folder.audit, rotate=False)):
-            audit.note("local", did=change, **{"token" if key == "name" else key: text for key, text in facts.items()})
+            audit.note("local", did=change, **fields)

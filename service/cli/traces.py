@@ -14,7 +14,7 @@ from service.cli.client import Client, Json
 from service.cli.errors import ApiError, ClientError, DigestMismatchError
 from service.cli.progress import stages
 from service.cli.render import Column, grouped, on_terminal, print_facts, print_json, print_table, size, visible
-from service.cli.report import failure, note, report
+from service.cli.report import ingest_error, note, report
 from service.cli.selection import ArgsOption, selecting
 from service.cli.summary import damage, facts
 
@@ -58,7 +58,7 @@ def upload(
         _print_uploaded(trace)
         if report_of_damage := damage(trace):
             note(f"{file.name}: {report_of_damage}; see `tracedock show {trace['id']}`.")
-        failed = failure(trace)
+        failed = ingest_error(trace)
         if failed:
             report(failed)
             refused = True

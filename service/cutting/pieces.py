@@ -1,4 +1,4 @@
-"""Pieces that a trace is split into: a selection and a suffix of the name for each."""
+"""The pieces of a split: each has a selection and a suffix for its name."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +24,17 @@ from service.trace.selection import ALWAYS, Closure, Interval, Selection, Window
 from service.trace.summary import Summary
 
 PIECES_MAX = 1000
-"""Maximum of pieces of one split."""
+"""Maximum number of pieces of a split."""
 
 _BY_TIME = ("duration", "parts", "size")
 _NAMES_ONLY = Closure(flows=False, launches=False, kernels=False, annotations=False)
 
-MARK_MAX = 150
-"""Upper bound of the bytes that a cut adds to a slice."""
+CUT_MARK_MAX_BYTES = 150
+"""Upper bound of the bytes of the mark that a clipped slice carries."""
+
+
+_LINE_BREAKS_MAX_BYTES = 8
+"""Upper bound of the line breaks that a document adds to its envelope and the texts of its events."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +45,24 @@ class Piece:
     selection: Selection
 
 
-def pieces(columns: Path, summary: Summary, base: Selection, by: By | None, value: int | None) -> list[Piece]:
+def split_into_pieces(
+    columns: Path, summary: Summary, base: Selection, by: By | None, value: int | None
+) -> list[Piece]:
     """Return the pieces of a trace; some may have no event.
 
     Pieces of time with ``straddle: start`` and no explicit closure contain each event exactly once.
 
     Args:
         columns: folder of the trace's columns.
-        summary: of the trace, as in the catalog.
+        summary: the summary of the trace.
         base: selection to split; a split by time divides its window.
         by: criterion of the split; None for a single piece.
         value: the ns of a ``duration``, the number of ``parts``, or the maximum bytes of a JSON document for ``size``.
 
     Raises:
-        SelectionError: the trace has nothing to split by, or the split has too many pieces.
+        BadSelection: `value` does not fit `by`, no piece fits into a `size`, the window or the trace has no time, or
+            the split has too many pieces.
+        UnknownChoice: the trace has nothing to split by.
     """
     if by in _BY_TIME and (value is None or value < 1):
         raise BadSelection(f"A split by {by} takes a `value` of at least 1.")
@@ -70,6 +78,13 @@ def pieces(columns: Path, summary: Summary, base: Selection, by: By | None, valu
 
 def _too_many(count: int) -> BadSelection:
     return BadSelection(f"The split has {count} pieces; at most {PIECES_MAX} are allowed.", limit=PIECES_MAX)
+
+
+class _Windows(NamedTuple):
+    """The window to split, and its intersection with the trace's bounds."""
+
+    window: Interval
+    within_trace: Interval
 
 
 class _Splitter:
@@ -96,8 +111,8 @@ class _Splitter:
             "device": ("devices", lambda: [device["id"] for device in self._summary.devices if device["events"]]),
             "rank": ("ranks", lambda: [rank["rank"] for rank in self._summary.ranks]),
         }
-        field, list_all = lists[by]
-        values = list(dict.fromkeys(getattr(self._base, field) or list_all()))
+        field, known_values = lists[by]
+        values = list(dict.fromkeys(getattr(self._base, field) or known_values()))
         if not values:
             raise UnknownChoice(f"The trace has no {field} to split by.", **{f"known_{field}": []})
         return [
@@ -108,8 +123,7 @@ class _Splitter:
     def _within(self, start: int | None, end: int | None) -> Selection:
         return self._base.model_copy(update={"window": Window(start_ns=start, end_ns=end)})
 
-    def _span(self) -> tuple[Interval, Interval]:
-        """Return the window to divide, and its intersection with the trace's bounds."""
+    def _windows(self) -> _Windows:
         bounds = self._summary.bounds
         if bounds is None:
             raise BadSelection("A trace without timed events can't be split by time.")
@@ -122,41 +136,47 @@ class _Splitter:
         first, last = max(window[0], bounds["start_ns"]), min(window[1], bounds["end_ns"] + 1)
         if first >= last:
             raise BadSelection("The window lies outside of the trace's time.", bounds=bounds)
-        return window, (first, last)
+        return _Windows(window, (first, last))
 
     def _by_duration(self) -> list[tuple[int | None, int | None]]:
-        _, (first, last) = self._span()
+        first, last = self._windows().within_trace
         if (count := math.ceil((last - first) / self._value)) > PIECES_MAX:
             raise _too_many(count)
-        return self._divided([first + at * self._value for at in range(1, count)])
+        return self._split_at([first + at * self._value for at in range(1, count)])
 
     def _by_count(self) -> list[tuple[int | None, int | None]]:
-        _, (first, last) = self._span()
+        first, last = self._windows().within_trace
         if self._value > min(PIECES_MAX, last - first):
             raise BadSelection(f"At most {min(PIECES_MAX, last - first)} parts are possible.", limit=PIECES_MAX)
-        return self._divided([first + (last - first) * at // self._value for at in range(1, self._value)])
+        return self._split_at([first + (last - first) * at // self._value for at in range(1, self._value)])
 
-    def _divided(self, cuts: Sequence[int]) -> list[tuple[int | None, int | None]]:
-        """Divide the window at moments; its open edges stay open, so that no event is lost there."""
-        window, _ = self._span()
-        edges = [window[0] if window[0] != ALWAYS[0] else None, *cuts, window[1] if window[1] != ALWAYS[1] else None]
+    def _split_at(self, moments: Sequence[int]) -> list[tuple[int | None, int | None]]:
+        """Split the window at moments.
+
+        An unbounded window stays unbounded, so that the first and the last piece keep every event.
+        """
+        window = self._windows().window
+        edges = [window[0] if window[0] != ALWAYS[0] else None, *moments, window[1] if window[1] != ALWAYS[1] else None]
         return list(pairwise(edges))
 
     # -- by size ------------------------------------------------------------------------------------------------------
 
     def _by_size(self) -> list[tuple[int | None, int | None]]:
-        """Return spans whose documents have at most the given size; larger ones are halved, by bytes."""
-        self._span()
+        """Return spans whose JSON documents have at most `value` bytes.
+
+        A span that is too large is split where half of its bytes begin.
+        """
+        self._windows()  # raises an error if the window has no time
         with closing(Parts(self._columns / EVENTS)) as parts:
             sizes = np.concatenate([np.zeros(0, np.int64), *text_sizes(self._columns)])
             times, ends = self._times(parts)
             done: list[tuple[int | None, int | None]] = []
-            waiting = self._divided([])
+            waiting = self._split_at([])
             while waiting and len(done) + len(waiting) <= PIECES_MAX:
                 batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
                 bits = kept_rows(parts, [self._within(*span) for span in batch], self._summary)
-                for place, span in enumerate(batch):
-                    rows = rows_at(bits, place)
+                for index, span in enumerate(batch):
+                    rows = rows_at(bits, index)
                     if self._size(rows, sizes, (times, ends), span) <= self._value:
                         done.append(span)
                     else:
@@ -172,27 +192,29 @@ class _Splitter:
         return np.concatenate(begins), np.concatenate(ends)
 
     def _size(self, rows: Any, sizes: Any, times: tuple[Any, Any], span: tuple[int | None, int | None]) -> int:
-        """Return an upper bound of the bytes of the document of rows."""
+        """Return an upper bound, in bytes, of the JSON document that has these rows."""
         text = part_envelope(envelope(self._columns, redact=False), self._within(*span), "0" * 64, self._summary)
-        cut = 0
+        mark_bytes = 0
         if self._base.straddle == "clip":
             start, end = (edge if edge is not None else limit for edge, limit in zip(span, ALWAYS, strict=True))
             begins, ends = (column[rows] for column in times)
-            over = (begins < start) | (ends > end) | bool(self._base.exclude)  # an excluded window has edges, too
-            cut = int((over & (ends > begins)).sum()) * MARK_MAX
-        return len(text) + int(sizes[rows].sum()) + 8 + cut
+            is_clipped = (
+                (begins < start) | (ends > end) | bool(self._base.exclude)
+            )  # an excluded window may clip any slice
+            mark_bytes = int((is_clipped & (ends > begins)).sum()) * CUT_MARK_MAX_BYTES
+        return len(text) + int(sizes[rows].sum()) + _LINE_BREAKS_MAX_BYTES + mark_bytes
 
     def _halves(self, rows: Any, sizes: Any, times: Any, span: tuple[int | None, int | None]) -> list[Any]:
         """Divide a span into two, each with about half of the bytes of the events that begin in it."""
         start, end = (edge if edge is not None else limit for edge, limit in zip(span, ALWAYS, strict=True))
         begins = times[rows]
-        own = rows[(begins >= start) & (begins < end) & (begins != ALWAYS[0])]
-        moments, firsts = np.unique(times[own], return_index=True)
+        begun_inside = rows[(begins >= start) & (begins < end) & (begins != ALWAYS[0])]
+        moments, first_rows = np.unique(times[begun_inside], return_index=True)
         if len(moments) < 2:
             raise BadSelection(
                 f"No piece at {start} ns, with its closure, fits into {self._value} bytes.",
                 limit=self._value,
             )
-        before = np.concatenate([[0], np.cumsum(sizes[own])])[firsts]
-        middle = int(moments[max(1, min(int(np.searchsorted(before, before[-1] / 2)), len(moments) - 1))])
+        bytes_before = np.concatenate([[0], np.cumsum(sizes[begun_inside])])[first_rows]
+        middle = int(moments[max(1, min(int(np.searchsorted(bytes_before, bytes_before[-1] / 2)), len(moments) - 1))])
         return [(span[0], middle), (middle, span[1])]

@@ -52,7 +52,7 @@ async def job_events(
             if current != last:
                 last = current
                 yield b"id: %s\ndata: %s\n\n" % (current.encode(), to_json(describe(job)))
-            if job.state.over:
+            if job.state.is_final:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(heartbeat_s):

@@ -91,7 +91,7 @@ class DerivationJobs:
         """
         if self._queue.runs(job_id) or self._queue.has_room(self._monitor.jobs.get(job_id)):
             await self._monitor.until(
-                job_id, lambda job: job.state.over or self._monitor.progress(job_id) is not None, within_s=within_s
+                job_id, lambda job: job.state.is_final or self._monitor.progress(job_id) is not None, within_s=within_s
             )
 
     async def forget(self, trace_id: str) -> None:

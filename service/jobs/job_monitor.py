@@ -131,7 +131,7 @@ class JobMonitor:
 
     async def settled(self, job_id: int, *, within_s: float) -> Job:
         """Return the job once it is over, or as it is after `within_s` seconds; raises `UnknownJob`."""
-        return await self.until(job_id, lambda job: job.state.over, within_s=within_s)
+        return await self.until(job_id, lambda job: job.state.is_final, within_s=within_s)
 
     async def cancel(self, job_id: int) -> Job:
         """Cancel a job that is not over, and remove its results so far; raises `UnknownJob`."""

@@ -4,7 +4,7 @@ from collections import Counter
 from contextlib import closing
 
 from service.cutting.cut import Cuts
-from service.cutting.pieces import pieces
+from service.cutting.pieces import split_into_pieces
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
 from service.jobs.children.tasks.derive import PlannedPiece
@@ -26,7 +26,7 @@ def plan_split(source: Source, selection: Selection, by: By | None, value: int |
     Raises:
         SelectionError: no piece has any event, or a selection is invalid.
     """
-    all_pieces = pieces(source.columns, source.summary, selection, by, value)
+    all_pieces = split_into_pieces(source.columns, source.summary, selection, by, value)
     planned: list[PlannedPiece] = []
     size, kept = size_of(source.columns), max(source.summary.kept_events, 1)
     with closing(Parts(source.columns / EVENTS)) as parts:

@@ -20,14 +20,16 @@ from service.store.idempotency import record_created
 from service.trace.errors import Cancelled, ErrorDocument, TracedockError, UnknownJob
 from service.trace.summary import Summary
 
-HISTORY = 10_000
-_PRUNED_EVERY = 100
+ENDED_JOBS_KEPT = 10_000
+_PRUNING_INTERVAL = 100
+"""Number of jobs that end between two deletions of the oldest ended jobs."""
+
 _SIZE = "ifnull((SELECT size FROM trace WHERE trace.id = job.trace), 0)"
 _COST = (
     f"iif(job.trace IS NOT NULL, {_SIZE}, (SELECT ifnull(sum(size), 0) FROM trace"
     " WHERE trace.id IN (SELECT value FROM json_each(job.request, '$.traces'))))"
 )
-_ALL = f"*, {_SIZE} AS size, {_COST} AS cost"
+_JOB_COLUMNS = f"*, {_SIZE} AS size, {_COST} AS cost"
 AGEING_BYTES_PER_S = 5_000_000
 """Bytes that one second of waiting is worth when queued jobs are ordered by cost.
 
@@ -52,7 +54,7 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
     @property
-    def over(self) -> bool:
+    def is_final(self) -> bool:
         """True if the state is final."""
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
@@ -69,13 +71,13 @@ class Job:
 
     Attributes:
         kind: the kind of work; an ingest makes its `trace` ready, others create traces as their `request` describes.
-        request: a JSON object, which the code that runs jobs of this kind reads and writes. The keys `trace` and
-            `traces` have the ids of the traces that the job works on.
+        request: the parameters of the job; their shape depends on `kind`. The keys `trace` and `traces` have the ids
+            of the traces that the job works on.
         attempts: number of times that the job was started.
-        result: of a finished job, its result.
-        events: of a finished job, the number of events that the job read or wrote.
-        error: of a failed job, its error.
-        size: size in bytes of the original of `trace`.
+        result: the result of a done job.
+        events: number of events that a done job read or wrote.
+        error: the error of a failed job.
+        size: size in bytes of the original of `trace`, or 0 without a `trace`.
         cost: size in bytes of all traces that the job works on.
     """
 
@@ -104,13 +106,13 @@ class Jobs:
         history: number of ended jobs that are kept.
     """
 
-    def __init__(self, connection: Connection, *, history: int = HISTORY) -> None:
+    def __init__(self, connection: Connection, *, history: int = ENDED_JOBS_KEPT) -> None:
         self._transaction, self._rows = connection.transaction, connection.rows
         self._history = history
         self.ended: Counter[tuple[str, JobState]] = Counter()
         """Number of jobs that ended since the server started, by kind and final state."""
         self.events: Counter[str] = Counter()
-        """Number of events that these jobs read or wrote, by kind."""
+        """Number of events that jobs read or wrote since the server started, by kind."""
 
     def add(
         self,
@@ -124,15 +126,15 @@ class Jobs:
         with self._transaction() as db:
             row = db.execute(
                 "INSERT INTO job (kind, trace, request, state, priority, created_ns)"
-                " VALUES (?, ?, ?, 'queued', ?, ?) RETURNING " + _ALL,
-                (kind, trace, _text(request), priority, time.time_ns()),
+                " VALUES (?, ?, ?, 'queued', ?, ?) RETURNING " + _JOB_COLUMNS,
+                (kind, trace, _json_or_none(request), priority, time.time_ns()),
             ).fetchone()
             record_created(db, f"job/{row['id']}")
         return _job(row)
 
     def get(self, job_id: int) -> Job:
         """Return the job with an id; raises `UnknownJob`."""
-        rows = self._rows(f"SELECT {_ALL} FROM job WHERE id = ?", (job_id,)) if 0 <= job_id < 1 << 63 else []
+        rows = self._rows(f"SELECT {_JOB_COLUMNS} FROM job WHERE id = ?", (job_id,)) if 0 <= job_id < 1 << 63 else []
         if not rows:
             raise UnknownJob(f"No job has the id {job_id}.")
         return _job(rows[0])
@@ -156,7 +158,7 @@ class Jobs:
             trace: return only jobs that work on this trace or created it.
         """
         rows = self._rows(
-            f"SELECT {_ALL} FROM job WHERE id < ? AND (? = '[]' OR state IN (SELECT value FROM json_each(?)))"
+            f"SELECT {_JOB_COLUMNS} FROM job WHERE id < ? AND (? = '[]' OR state IN (SELECT value FROM json_each(?)))"
             " AND (? IS NULL OR kind = ?) AND (? IS NULL OR trace = ?"
             " OR ? IN (SELECT value FROM json_each(request, '$.traces'))"
             " OR ? IN (SELECT value FROM json_each(result, '$.traces'))) ORDER BY id DESC LIMIT ?",
@@ -172,7 +174,7 @@ class Jobs:
 
     def unfinished(self) -> list[Job]:
         """Return the jobs that have not ended, the oldest first."""
-        rows = self._rows(f"SELECT {_ALL} FROM job WHERE state IN ('queued', 'running') ORDER BY id")
+        rows = self._rows(f"SELECT {_JOB_COLUMNS} FROM job WHERE state IN ('queued', 'running') ORDER BY id")
         return [_job(row) for row in rows]
 
     def unfinished_counts(self) -> dict[tuple[str, JobState], int]:
@@ -184,8 +186,8 @@ class Jobs:
 
     # -- transitions -------------------------------------------------------------------------------------------------
 
-    def requeue(self) -> None:
-        """Requeue jobs that were running when the last server ended, without counting the attempt."""
+    def requeue_interrupted(self) -> None:
+        """Requeue jobs that were running when the previous server ended, without counting the attempt."""
         if not self._rows("SELECT 1 FROM job WHERE state = 'running' LIMIT 1"):
             return
         with self._transaction() as db:
@@ -216,7 +218,7 @@ class Jobs:
                 " WHERE id = (SELECT id FROM job WHERE state = 'queued'"
                 f" AND kind IN (SELECT value FROM json_each(?)) AND (? IS NULL OR trace = ?) AND {_COST} <= ?"
                 " ORDER BY id IN (SELECT value FROM json_each(?)) DESC, priority,"
-                f" created_ns + {_COST} * ?, id LIMIT 1) RETURNING {_ALL}",
+                f" created_ns + {_COST} * ?, id LIMIT 1) RETURNING {_JOB_COLUMNS}",
                 (
                     *(time.time_ns(), orjson.dumps(list(kinds)).decode(), trace, trace, cost_max),
                     *(orjson.dumps(list(awaited)).decode(), 1_000_000_000 / AGEING_BYTES_PER_S),
@@ -229,7 +231,7 @@ class Jobs:
         return _job(row)
 
     def retry(self, job: Job) -> None:
-        """Requeue a running job."""
+        """Requeue a running job whose attempt failed; the attempt counts."""
         with self._transaction() as db:
             update = db.execute("UPDATE job SET state = 'queued' WHERE id = ? AND state = 'running'", (job.id,))
             if update.rowcount and job.kind == INGEST:
@@ -243,8 +245,8 @@ class Jobs:
         Args:
             job: the job.
             result: its result.
-            children: the traces, which are ready.
-            events: number of their events.
+            children: the created traces, all of them ready.
+            events: number of events that the job read or wrote.
 
         Raises:
             Cancelled: the job was cancelled; nothing is recorded.
@@ -258,12 +260,12 @@ class Jobs:
                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (
                         *(child.id, child.name, child.state, child.created_ns, child.size, child.sha256),
-                        *(child.summary and child.summary.as_json(), child.parent, _text(child.selection)),
+                        *(child.summary and child.summary.as_json(), child.parent, _json_or_none(child.selection)),
                     ),
                 )
 
     def finish_ingest(self, job: Job, summary: Summary) -> None:
-        """End an ingest as done; its trace is ready."""
+        """End an ingest as done and mark its trace ready. Does nothing if the job has already ended."""
         with self._transaction() as db:
             events = summary.events.get("kept", 0)
             if self._end(db, job, JobState.DONE, result={"traces": [job.trace]}, events=events):
@@ -282,13 +284,13 @@ class Jobs:
         """Cancel a job, so that the trace of an ingest fails; return False if it had already ended."""
         with self._transaction() as db:
             if ended := self._end(db, job, JobState.CANCELLED):
-                self._fail_trace(db, job, Cancelled("Its ingest was cancelled."))
+                self._fail_trace(db, job, Cancelled("The ingest of this trace was cancelled."))
         return ended
 
     @staticmethod
     def _fail_trace(db: sqlite3.Connection, job: Job, error: TracedockError) -> None:
         if job.kind == INGEST:
-            text = _text(error.as_dict())
+            text = _json_or_none(error.as_dict())
             db.execute("UPDATE trace SET state = ?, error = ? WHERE id = ?", (State.FAILED, text, job.trace))
 
     def _end(
@@ -301,17 +303,27 @@ class Jobs:
         error: TracedockError | None = None,
         events: int = 0,
     ) -> bool:
-        """End a job, and sometimes delete the oldest ended ones; return False if it had already ended."""
+        """End a job; return False if it had already ended.
+
+        Every `_PRUNING_INTERVAL` ends, it deletes the oldest ended jobs.
+        """
         update = db.execute(
             "UPDATE job SET state = ?, result = ?, error = ?, events = ?, ended_ns = ?"
             " WHERE id = ? AND state IN ('queued', 'running')",
-            (state, _text(result), _text(error.as_dict() if error else None), events, time.time_ns(), job.id),
+            (
+                state,
+                _json_or_none(result),
+                _json_or_none(error.as_dict() if error else None),
+                events,
+                time.time_ns(),
+                job.id,
+            ),
         )
         if not update.rowcount:
             return False
         self.ended[job.kind, state] += 1
         self.events[job.kind] += events
-        if self.ended.total() % _PRUNED_EVERY == 0:
+        if self.ended.total() % _PRUNING_INTERVAL == 0:
             db.execute(
                 "DELETE FROM job WHERE state NOT IN ('queued', 'running') AND id <= (SELECT id FROM job"
                 " WHERE state NOT IN ('queued', 'running') ORDER BY id DESC LIMIT 1 OFFSET ?)",
@@ -320,7 +332,7 @@ class Jobs:
         return True
 
 
-def _text(value: Mapping[str, object] | None) -> str | None:
+def _json_or_none(value: Mapping[str, object] | None) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 

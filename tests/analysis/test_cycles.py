@@ -16,7 +16,7 @@ from tests.traces import TraceShape, trace_chunks
 DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
 
 
-def generated(rank: int, cycle: int) -> str:
+def trace_text(rank: int, cycle: int) -> str:
     shape = TraceShape(rank=rank, world_size=2, steps=2, first_step=3 + 10 * cycle, seed=rank + 10 * cycle)
     return b"".join(trace_chunks(shape)).decode()
 
@@ -26,8 +26,8 @@ def without_cycle(rows: list[dict[str, Any]], cycle: int) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
-def test_answer_for_two_cycles_is_that_of_each_with_a_cycle_column(name: str, ask: Ask) -> None:
-    cycles = [[generated(rank, cycle) for rank in range(2)] for cycle in range(2)]
+def test_answer_for_two_cycles_joins_the_answers_of_each_cycle(name: str, ask: Ask) -> None:
+    cycles = [[trace_text(rank, cycle) for rank in range(2)] for cycle in range(2)]
     try:
         single = [ask(name, *traces) for traces in cycles]
     except NotApplicable:
@@ -46,20 +46,20 @@ def test_answer_for_two_cycles_is_that_of_each_with_a_cycle_column(name: str, as
     assert all("cycle" in [column["name"] for column in table["columns"]] for table in answer["tables"].values())
 
 
-def test_selected_step_is_answered_by_its_cycle(ask: Ask) -> None:
-    traces = [generated(rank, cycle) for cycle in range(2) for rank in range(2)]
-    answer = ask("temporal_breakdown", *traces, selection=Selection(steps=[13]))
-    assert [(row["rank"], row["cycle"]) for row in answer["breakdown"]] == [(0, 1), (1, 1)]
-    assert [(row["rank"], row["cycle"]) for row in answer.answer.skipped] == [(0, 0), (1, 0)]
-    assert all("13" in row["reason"] for row in answer.answer.skipped)
+def test_selection_of_a_step_answers_only_for_its_cycle(ask: Ask) -> None:
+    traces = [trace_text(rank, cycle) for cycle in range(2) for rank in range(2)]
+    result = ask("temporal_breakdown", *traces, selection=Selection(steps=[13]))
+    assert [(row["rank"], row["cycle"]) for row in result["breakdown"]] == [(0, 1), (1, 1)]
+    assert [(row["rank"], row["cycle"]) for row in result.answer.skipped] == [(0, 0), (1, 0)]
+    assert all("13" in row["reason"] for row in result.answer.skipped)
 
 
 def test_skipped_ranks_are_listed_with_their_cycle(ask: Ask) -> None:
     events = [{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#90", "pid": 1, "tid": 1, "ts": 1, "dur": 9}]
-    on_host = json.dumps({"distributedInfo": {"rank": 1, "world_size": 2}, "traceEvents": events})
-    answer = ask("temporal_breakdown", generated(0, 0), generated(1, 0), on_host)
-    assert [(row["rank"], row["cycle"]) for row in answer.answer.skipped] == [(1, 1)]
-    assert {(row["rank"], row["cycle"]) for row in answer["breakdown"]} == {(0, 0), (1, 0)}
+    cpu_only = json.dumps({"distributedInfo": {"rank": 1, "world_size": 2}, "traceEvents": events})
+    result = ask("temporal_breakdown", trace_text(0, 0), trace_text(1, 0), cpu_only)
+    assert [(row["rank"], row["cycle"]) for row in result.answer.skipped] == [(1, 1)]
+    assert {(row["rank"], row["cycle"]) for row in result["breakdown"]} == {(0, 0), (1, 0)}
 
 
 @needs_shared
@@ -80,11 +80,11 @@ def test_kernel_totals_cover_all_ranks(ask: Ask) -> None:
     top_rows = ask("kernel_breakdown", *DLRM, top=2)
     assert top_rows["total_types"] == answer["total_types"]
     for type_ in types:
-        largest, names = (
+        all_rows, listed_rows = (
             [row for row in breakdown["total_kernels"] if row["type"] == type_ and row["name"] != "others"]
             for breakdown in (answer, top_rows)
         )
-        assert names == largest[:2]
+        assert listed_rows == all_rows[:2]
     assert sum(row["sum_ns"] for row in top_rows["total_kernels"]) == sum(
         row["sum_ns"] for row in answer["total_kernels"]
     )
@@ -96,4 +96,4 @@ def test_repeated_real_run_is_two_cycles_with_separate_collectives(ask: Ask) -> 
     assert repeated.answer.cycles == 2
     for cycle in range(2):
         assert without_cycle(repeated["collectives"], cycle) == single["collectives"]
-    assert max(row["ranks"] for row in repeated["collectives"]) == 8
+    assert max(row["ranks"] for row in repeated["collectives"]) == 8  # of its cycle, not all 16 traces

@@ -138,8 +138,8 @@ def test_trace_without_sequences_has_a_reason(ask: Ask) -> None:
     events = [op("a", 0, 10), call(1, 1), work(20, 1, correlation=1), op("b", 20, 5)]
     for parameters, reason in (
         ({"operator": "c"}, "No operator's name contains 'c'"),
-        ({"operator": "b"}, "These operators launched no work on a device"),
-        ({}, "None of 2 operators launched 3 kernels, copies or memsets or more"),
+        ({"operator": "b"}, "The selected operators launched no work on a device"),
+        ({}, "None of 2 operators launched at least 3 kernels, copies or memsets"),
     ):
         with pytest.raises(NotApplicable, match=reason):
             ask("kernel_sequences", events, **parameters)

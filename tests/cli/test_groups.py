@@ -84,7 +84,7 @@ def test_groups_are_listed_and_shown_by_name(ask: Run, imported: list[str]) -> N
     shown = ask("groups", "show", "my run")
     ranks = [line.split("\t") for line in shown.stdout.splitlines()][1:]
     assert [(line[0], line[1]) for line in ranks][:2] == [("0", imported[0]), ("1", imported[1])]
-    assert "Missing: rank 2 of" in shown.stderr
+    assert "Missing ranks: 2 of" in shown.stderr
 
 
 def rows_of(result: Result) -> list[dict[str, str]]:

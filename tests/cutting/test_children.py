@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.cutting.children import write_children
-from service.cutting.pieces import pieces
+from service.cutting.pieces import split_into_pieces
 from service.cutting.source import Source
 from service.store.folder import EVENTS
 from service.trace.errors import NothingSelected
@@ -29,7 +29,7 @@ def split(
     source: Source, folder: Path, selection: Chosen, by: By | None = None, value: int | None = None
 ) -> list[tuple[Chosen, Source]]:
     """Return the traces of all pieces, with their selections."""
-    planned = pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
+    planned = split_into_pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
     progress: list[tuple[int, int]] = []
 
     children = write_children(source, folder, planned, new_id=ids.__next__, on_written=lambda *of: progress.append(of))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.cutting.pieces import PIECES_MAX, Piece, pieces
+from service.cutting.pieces import PIECES_MAX, Piece, split_into_pieces
 from service.cutting.source import Source
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
@@ -24,7 +24,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 
 def split(source: Source, selection: Chosen, by: By | None, value: int | None = None) -> list[Piece]:
-    return pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
+    return split_into_pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
 
 
 def spans(planned: list[Piece]) -> list[tuple[int | None, int | None]]:

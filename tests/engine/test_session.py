@@ -73,7 +73,7 @@ async def test_progress_is_reported_during_the_load(open_session: OpenSession, t
         assert session.loaded_bytes == trace.stat().st_size
 
 
-async def test_failing_source_fails_the_session_with_its_error(open_session: OpenSession, tmp_path: Path) -> None:
+async def test_truncated_file_fails_the_session_with_its_error(open_session: OpenSession, tmp_path: Path) -> None:
     cut = tmp_path / "trace"
     cut.write_bytes(STEP_TRACE.read_bytes()[:-100])
     async with open_session(cut) as session:
@@ -112,7 +112,7 @@ async def test_missing_trace_file_fails_the_session(open_session: OpenSession, t
             await session.settled()
 
 
-async def test_closing_a_new_session_ends_its_requests(engine: Path) -> None:
+async def test_closing_a_loading_session_fails_its_requests(engine: Path) -> None:
     session = session_of(STEP_TRACE, engine)
     waiting = asyncio.create_task(session.settled())
     result = session.query("SELECT 1", limit=None, timeout_s=30)
@@ -155,14 +155,14 @@ async def test_result_is_that_of_the_last_statement(open_session: OpenSession) -
 
 async def test_sql_error_has_its_position(open_session: OpenSession) -> None:
     async with open_session() as session:
-        with pytest.raises(SqlError, match="no such column: nope") as refused:
+        with pytest.raises(SqlError, match="no such column: nope") as raised:
             await query_rows(session, "SELECT 1;\nSELECT\n  nope FROM slice")
-        assert (refused.value.extra["line"], refused.value.extra["column"]) == (3, 3)
+        assert (raised.value.extra["line"], raised.value.extra["column"]) == (3, 3)
         with pytest.raises(SqlError, match="No valid SQL"):
             await query_rows(session, "-- nothing")
 
 
-def test_sql_error_without_a_position_has_none() -> None:
+def test_engine_error_without_a_position_has_only_its_message() -> None:
     assert sql_error("out of memory").extra == {"message": "out of memory"}
 
 
@@ -176,7 +176,7 @@ async def test_limit_stops_the_engine_and_truncates_the_result(open_session: Ope
 
 async def test_result_as_long_as_the_limit_is_not_truncated(open_session: OpenSession) -> None:
     async with open_session() as session:
-        for rows in (10, 100_000):  # of one batch, and of many
+        for rows in (10, 100_000):  # a result of one batch, and one of many batches
             sql = ENDLESS_ROWS.replace("FROM c)", f"FROM c LIMIT {rows})")
             results = [session.query(sql, limit=limit, timeout_s=30) for limit in (rows - 1, rows, rows + 1)]
             counts = [len(await all_rows(result)) for result in results]
@@ -191,7 +191,7 @@ async def test_result_beyond_its_size_limit_is_refused(open_session: OpenSession
         assert await query_rows(session, "SELECT 1") == [(1,)]
 
 
-# -- leaving and running out of time -------------------------------------------------------------------------------
+# -- abandoned queries and deadlines -------------------------------------------------------------------------------
 
 
 async def test_query_is_stopped_at_its_deadline_and_the_next_is_answered(open_session: OpenSession) -> None:
@@ -303,7 +303,7 @@ async def test_requests_end_before_a_slow_engine_has_stopped(open_session: OpenS
         with pytest.raises(EngineFailed, match="closed"):
             await within(0.5, all_rows(result))
         assert not closing.done()
-        await asyncio.gather(closing, session.close())  # a second one waits for the first
+        await asyncio.gather(closing, session.close())  # a second close() waits for the first
         assert await gone(session)
         assert isinstance(session._engine, TraceProcessor)
         assert session._engine.stopped_by == "SIGKILL"
@@ -325,16 +325,16 @@ async def test_error_of_a_crash_allows_a_retry_only_after_a_load(open_session: O
         running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await running.first()
         psutil.Process(session.pid).kill()
-        with pytest.raises(EngineFailed) as failed:
+        with pytest.raises(EngineFailed) as raised:
             await in_time(all_rows(running))
-        assert failed.value.extra["retry_after_s"] == 1
+        assert raised.value.extra["retry_after_s"] == 1
     async with open_session(one_event, DOUBLES / "failing") as session:
-        with pytest.raises(EngineFailed) as failed:
+        with pytest.raises(EngineFailed) as raised:
             await session.settled()
-        assert "retry_after_s" not in failed.value.extra  # it would fail again
+        assert "retry_after_s" not in raised.value.extra  # a new load would fail again
 
 
-# -- what an engine may take ---------------------------------------------------------------------------------------
+# -- limits of memory and time -------------------------------------------------------------------------------------
 
 
 async def test_engine_beyond_its_memory_limit_is_ended(
@@ -342,10 +342,10 @@ async def test_engine_beyond_its_memory_limit_is_ended(
 ) -> None:
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "greedy", memory_limit_bytes=200_000_000) as session:
-        with pytest.raises(EngineOutOfMemory, match="exceeded the 190 MiB") as outgrew:
+        with pytest.raises(EngineOutOfMemory, match="exceeded the 190 MiB") as raised:
             await in_time(query_rows(session, "SELECT 1"))
-        assert outgrew.value.extra["limit_bytes"] == 200_000_000
-        assert outgrew.value.extra["memory_bytes"] > 200_000_000
+        assert raised.value.extra["limit_bytes"] == 200_000_000
+        assert raised.value.extra["memory_bytes"] > 200_000_000
         assert (session.peak_bytes or 0) > 200_000_000
         assert await gone(session)
 
@@ -377,9 +377,9 @@ async def test_stalled_load_is_ended_with_an_error(
 ) -> None:
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
     async with open_session(one_event, DOUBLES / "spinning", stall_s=0.3) as session:
-        with pytest.raises(EngineStalled, match=r"no progress for 0\.3 s") as stuck:
+        with pytest.raises(EngineStalled, match=r"no progress for 0\.3 s") as raised:
             await in_time(session.settled())
-        assert stuck.value.extra == {"loaded_bytes": session.loaded_bytes, "stall_s": 0.3, "fed": True}
+        assert raised.value.extra == {"loaded_bytes": session.loaded_bytes, "stall_s": 0.3, "fed": True}
         assert await gone(session)
 
 
@@ -407,7 +407,7 @@ async def test_session_reports_its_memory(open_session: OpenSession) -> None:
     assert session.held_bytes == 0
 
 
-# -- what the service itself asks ----------------------------------------------------------------------------------
+# -- queries of the service after a load ---------------------------------------------------------------------------
 
 
 async def test_after_load_runs_before_queries_of_clients(open_session: OpenSession) -> None:
@@ -427,19 +427,19 @@ async def test_after_load_runs_before_queries_of_clients(open_session: OpenSessi
 
 
 async def test_error_in_after_load_fails_the_session(open_session: OpenSession) -> None:
-    async def wrong(session: Session) -> None:
+    async def query_unknown_column(session: Session) -> None:
         await session.run("SELECT nope")
 
-    async with open_session(after_load=wrong) as session:
+    async with open_session(after_load=query_unknown_column) as session:
         with pytest.raises(SqlError, match="no such column: nope"):
             await session.settled()
         assert session.state is SessionState.FAILED
 
 
-# -- turns ---------------------------------------------------------------------------------------------------------
+# -- scheduling of clients -----------------------------------------------------------------------------------------
 
 
-async def test_full_queue_is_reported_at_once(open_session: OpenSession) -> None:
+async def test_query_beyond_the_queue_raises_engine_busy(open_session: OpenSession) -> None:
     async with open_session(queue=2) as session:
         running = session.query(ENDLESS_ROWS, limit=None, timeout_s=30)
         await running.first()

@@ -29,7 +29,7 @@ class Parts:
     jobs: Jobs
 
     def ingests(self, workers: int = 1, attempts: int = 3, *, keep_ready: bool = False) -> IngestJobs:
-        self.jobs.requeue()  # as a server does at its start
+        self.jobs.requeue_interrupted()  # as a server does at its start
         monitor = JobMonitor(self.jobs)
         return IngestJobs(self.catalog, monitor, self.folder, workers=workers, attempts=attempts, keep_ready=keep_ready)
 

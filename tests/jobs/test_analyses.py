@@ -1,4 +1,4 @@
-"""One process answers all questions: they share what it has read, and a replacement takes over when it ends."""
+"""Analyses share a process and its cached data; a new process replaces one that ends."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ CHILD = "service.jobs.children analysis"
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> AnalysedTrace:
-    """A trace as questions name it."""
+    """A trace as the analysis process receives it."""
     folder = tmp_path_factory.mktemp("analyses")
     file = write_trace(folder / "t.json", TraceShape(steps=3))
     with file.open("rb") as content:
@@ -35,11 +35,11 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> AnalysedTrace:
 
 
 def processes() -> list[psutil.Process]:
-    """The living analysis children of this process."""
+    """Return the living analysis children of this process."""
     return living(CHILD)
 
 
-async def until(count: int) -> list[psutil.Process]:
+async def wait_for_processes(count: int) -> list[psutil.Process]:
     """Return the processes once their number is `count`."""
     async with asyncio.timeout(120):
         while len(children := processes()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
@@ -47,130 +47,134 @@ async def until(count: int) -> list[psutil.Process]:
     return children
 
 
+async def wait_until_gone(process: psutil.Process) -> None:
+    async with asyncio.timeout(120):
+        while process in processes():  # noqa: ASYNC110 - a process sends no event when it ends
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
-async def analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
-    questions = Analyses(folder, **{"keep_ready": False, **options})
+async def open_analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
+    analyses = Analyses(folder, **{"keep_ready": False, **options})
     try:
-        yield questions
+        yield analyses
     finally:
-        await questions.close()
+        await analyses.close()
         assert processes() == []
 
 
 async def answer_json(
-    questions: Analyses, trace: AnalysedTrace, name: str = "temporal_breakdown", client: str = "", **parameters: Any
+    analyses: Analyses, trace: AnalysedTrace, name: str = "temporal_breakdown", client: str = "", **parameters: Any
 ) -> Any:
-    return json.loads(b"".join([piece async for piece in questions.answer(name, parameters, [trace], client=client)]))
+    return json.loads(b"".join([piece async for piece in analyses.answer(name, parameters, [trace], client=client)]))
 
 
-def run(folder: Path, use: Callable[[Analyses], Any], **options: Any) -> Any:
-    async def used() -> Any:
-        async with analyses(folder, **options) as questions:
-            return await use(questions)
+def run_analyses(folder: Path, scenario: Callable[[Analyses], Any], **options: Any) -> Any:
+    async def main() -> Any:
+        async with open_analyses(folder, **options) as analyses:
+            return await scenario(analyses)
 
-    return asyncio.run(used())
+    return asyncio.run(main())
 
 
 def test_one_process_answers_concurrent_questions(trace: AnalysedTrace, tmp_path: Path) -> None:
     names = ["temporal_breakdown", "operators", "steps", "kernel_breakdown", "critical_path", "launch_stats"] * 3
 
-    async def use(questions: Analyses) -> Any:
-        together = await asyncio.gather(*(answer_json(questions, trace, name) for name in names))
+    async def scenario(analyses: Analyses) -> Any:
+        together = await asyncio.gather(*(answer_json(analyses, trace, name) for name in names))
         [process] = processes()
-        apart = [await answer_json(questions, trace, name) for name in names[:6]]
+        apart = [await answer_json(analyses, trace, name) for name in names[:6]]
         assert processes() == [process]
         return together, apart
 
-    together, apart = run(tmp_path, use)
+    together, apart = run_analyses(tmp_path, scenario)
     assert [answer["analysis"] for answer in together] == names
     assert [answer["tables"] for answer in together] == [answer["tables"] for answer in apart * 3]
 
 
-def test_failed_question_raises_its_own_error(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(questions: Analyses) -> Any:
+def test_failed_question_does_not_affect_concurrent_questions(trace: AnalysedTrace, tmp_path: Path) -> None:
+    async def scenario(analyses: Analyses) -> Any:
         cases: tuple[tuple[str, dict[str, Any]], ...] = (
             ("temporal_breakdown", {"memset": "red"}),
             ("temporal_breakdown", {}),
             ("modules", {}),
         )
-        waiting = [answer_json(questions, trace, name, **parameters) for name, parameters in cases]
-        bad, good, none = await asyncio.gather(*waiting, return_exceptions=True)
-        assert isinstance(bad, BadAnalysisRequest)
-        assert isinstance(none, NotApplicable)
-        return good
+        waiting = [answer_json(analyses, trace, name, **parameters) for name, parameters in cases]
+        bad_request, answer, not_applicable = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(bad_request, BadAnalysisRequest)
+        assert isinstance(not_applicable, NotApplicable)
+        return answer
 
-    assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
+    assert run_analyses(tmp_path, scenario)["tables"]["breakdown"]["rows"]
 
 
 def test_crash_fails_its_question_and_next_question_is_answered(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(questions: Analyses) -> Any:
+    async def scenario(analyses: Analyses) -> Any:
         broken = replace(trace.summary, ranks=None)  # type: ignore[arg-type] # so that the child has a bug
         with pytest.raises(ExportFailed, match="broke"):
-            await answer_json(questions, replace(trace, summary=broken))
-        return await answer_json(questions, trace)
+            await answer_json(analyses, replace(trace, summary=broken))
+        return await answer_json(analyses, trace)
 
-    assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
+    assert run_analyses(tmp_path, scenario)["tables"]["breakdown"]["rows"]
 
 
 def test_killed_process_fails_its_questions_and_is_replaced(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(questions: Analyses) -> Any:
-        await answer_json(questions, trace)
+    async def scenario(analyses: Analyses) -> Any:
+        await answer_json(analyses, trace)
         [process] = processes()
         process.suspend()
-        waiting = [asyncio.ensure_future(answer_json(questions, trace, name)) for name in ("steps", "operators")]
+        tasks = [asyncio.ensure_future(answer_json(analyses, trace, name)) for name in ("steps", "operators")]
         await asyncio.sleep(0)
         process.kill()
-        for answer in waiting:
+        for task in tasks:
             with pytest.raises(ExportFailed, match="SIGKILL"):
-                await answer
-        return await answer_json(questions, trace)
+                await task
+        return await answer_json(analyses, trace)
 
-    assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
+    assert run_analyses(tmp_path, scenario)["tables"]["breakdown"]["rows"]
 
 
 def test_analysis_process_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(questions: Analyses) -> None:
+    async def scenario(analyses: Analyses) -> None:
         assert processes() == []
-        questions.prepare()
-        [ready] = await until(1)
-        await answer_json(questions, trace)
+        analyses.prepare()
+        [ready] = await wait_for_processes(1)
+        await answer_json(analyses, trace)
         assert processes() == [ready]
 
-    run(tmp_path, use, keep_ready=True)
+    run_analyses(tmp_path, scenario, keep_ready=True)
 
 
 @pytest.mark.parametrize("keep_ready", [True, False])
 def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
     trace: AnalysedTrace, tmp_path: Path, keep_ready: bool
 ) -> None:
-    async def use(questions: Analyses) -> None:
-        await answer_json(questions, trace)
+    async def scenario(analyses: Analyses) -> None:
+        await answer_json(analyses, trace)
         [before] = processes()
-        async with asyncio.timeout(120):
-            while before in processes():  # noqa: ASYNC110 - likewise
-                await asyncio.sleep(0.01)
-        await until(int(keep_ready))
+        await wait_until_gone(before)
+        await wait_for_processes(int(keep_ready))
 
-    run(tmp_path, use, keep_ready=keep_ready, idle_s=0.05)
+    run_analyses(tmp_path, scenario, keep_ready=keep_ready, idle_s=0.05)
 
 
 def test_process_with_only_dropped_questions_is_ended(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(questions: Analyses) -> None:
-        await answer_json(questions, trace)
+    async def scenario(analyses: Analyses) -> None:
+        await answer_json(analyses, trace)
         [process] = processes()
         process.suspend()  # a question that takes forever
-        leaving = asyncio.ensure_future(answer_json(questions, trace, "steps"))
+        dropped = asyncio.ensure_future(answer_json(analyses, trace, "steps"))
         await asyncio.sleep(0)
-        leaving.cancel()
-        await asyncio.wait([leaving])
-        await until(0)
+        dropped.cancel()
+        await asyncio.wait([dropped])
+        await wait_for_processes(0)
 
-    run(tmp_path, use, dropped_s=0.05)
+    run_analyses(tmp_path, scenario, dropped_s=0.05)
 
 
 @pytest.fixture
 def stalled(trace: AnalysedTrace, tmp_path: Path) -> AnalysedTrace:
-    """A trace whose questions never end: its columns are a pipe that nobody writes to."""
+    """A trace whose questions never end: its columns are a pipe without a writer."""
     columns = tmp_path / "stalled"
     columns.mkdir()
     os.mkfifo(columns / "events.parquet")
@@ -180,66 +184,64 @@ def stalled(trace: AnalysedTrace, tmp_path: Path) -> AnalysedTrace:
 def test_question_fails_at_its_deadline_and_others_are_answered(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(questions: Analyses) -> Any:
-        too_long = [asyncio.ensure_future(answer_json(questions, stalled)) for _ in range(PER_CLIENT)]
-        awaited = asyncio.ensure_future(answer_json(questions, trace))
+    async def scenario(analyses: Analyses) -> Any:
+        too_long = [asyncio.ensure_future(answer_json(analyses, stalled)) for _ in range(PER_CLIENT)]
+        awaited = asyncio.ensure_future(answer_json(analyses, trace))
         for question in too_long:
             with pytest.raises(DeadlineExceeded, match="not done after 5 s"):
                 await question
         return await awaited
 
-    assert run(tmp_path, use, deadline_s=5)["tables"]["breakdown"]["rows"]
+    assert run_analyses(tmp_path, scenario, deadline_s=5)["tables"]["breakdown"]["rows"]
 
 
 def test_client_is_answered_while_questions_of_another_never_end(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(questions: Analyses) -> Any:
-        stuck = [asyncio.ensure_future(answer_json(questions, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
+    async def scenario(analyses: Analyses) -> Any:
+        stuck = [asyncio.ensure_future(answer_json(analyses, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
         try:
-            return await asyncio.wait_for(answer_json(questions, trace, client="b"), 60)
+            return await asyncio.wait_for(answer_json(analyses, trace, client="b"), 60)
         finally:
             for question in stuck:
                 question.cancel()
 
-    assert run(tmp_path, use)["tables"]["breakdown"]["rows"]
+    assert run_analyses(tmp_path, scenario)["tables"]["breakdown"]["rows"]
 
 
 def test_dropped_questions_make_way_for_awaited_ones(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
-    async def use(questions: Analyses) -> Any:
-        abandoned = [asyncio.ensure_future(answer_json(questions, stalled)) for _ in range(PER_CLIENT)]
-        awaited = asyncio.ensure_future(answer_json(questions, trace))
-        await until(1)
-        for question in abandoned:
+    async def scenario(analyses: Analyses) -> Any:
+        dropped = [asyncio.ensure_future(answer_json(analyses, stalled)) for _ in range(PER_CLIENT)]
+        awaited = asyncio.ensure_future(answer_json(analyses, trace))
+        await wait_for_processes(1)
+        for question in dropped:
             question.cancel()
         return await asyncio.wait_for(awaited, 20)
 
-    assert run(tmp_path, use, dropped_s=0.05)["tables"]["breakdown"]["rows"]
+    assert run_analyses(tmp_path, scenario, dropped_s=0.05)["tables"]["breakdown"]["rows"]
 
 
 def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def use(questions: Analyses) -> None:
-        await answer_json(questions, trace)
+    async def scenario(analyses: Analyses) -> None:
+        await answer_json(analyses, trace)
         [process] = processes()
-        assert questions._starting
-        questions._starting.result()._child.close_input()
-        async with asyncio.timeout(120):
-            while process in processes():  # noqa: ASYNC110 - likewise
-                await asyncio.sleep(0.01)
+        assert analyses._starting
+        analyses._starting.result()._child.close_input()
+        await wait_until_gone(process)
 
-    run(tmp_path, use)
+    run_analyses(tmp_path, scenario)
 
 
 def test_spill_of_an_analysis_process_is_removed_with_it(trace: AnalysedTrace, tmp_path: Path) -> None:
     spills: list[Path] = []
 
-    async def use(questions: Analyses) -> None:
-        await answer_json(questions, trace)
+    async def scenario(analyses: Analyses) -> None:
+        await answer_json(analyses, trace)
         [process] = processes()
         spills.append(spill_of(tmp_path / "incoming", process.pid))
         spills[0].mkdir(parents=True)
 
-    run(tmp_path / "incoming", use)
+    run_analyses(tmp_path / "incoming", scenario)
     assert not spills[0].exists()

@@ -220,7 +220,7 @@ def test_job_that_is_unfinished_when_its_queue_closes_runs_at_next_start(jobs: J
         job_id = held_jobs.submit()
         await held_jobs.monitor.until(job_id, lambda job: job.state is JobState.RUNNING, within_s=PATIENCE_S)
         await held_jobs.queue.close()
-        jobs.requeue()
+        jobs.requeue_interrupted()
         again = HeldJobs(jobs)
         again.release(job_id)
         again.queue.start()

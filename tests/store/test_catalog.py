@@ -362,7 +362,7 @@ def test_kill_inside_a_transaction_loses_that_transaction_alone(tmp_path: Path) 
 
     catalog = Catalog(path)
     jobs = Jobs(catalog.connection)
-    jobs.requeue()
+    jobs.requeue_interrupted()
 
     assert lines == [str(number) for number in range(20)]
     assert sorted(catalog.ids()) == [f"{number:02}" for number in range(20)]

@@ -190,7 +190,7 @@ def test_restart_requeues_running_jobs_without_counting_the_attempt(tmp_path: Pa
 
     second = Catalog(tmp_path / "c")
     jobs = Jobs(second.connection)
-    jobs.requeue()
+    jobs.requeue_interrupted()
 
     assert {trace.id: trace.state for trace in second.page(limit=9)} == {
         "ready": "ready", "failed": "failed", "running": "queued", "queued": "queued",
@@ -279,7 +279,7 @@ def test_cancelled_or_failed_job_is_over(jobs: Jobs) -> None:
     assert (jobs.get(job.id).state, jobs.get(job.id).error) == (JobState.FAILED, error.as_document())
     jobs.cancel(jobs.add("merge", {}))
     assert jobs.unfinished() == []
-    assert all(job.state.over for job in jobs.page(limit=9))
+    assert all(job.state.is_final for job in jobs.page(limit=9))
 
 
 def test_stored_documents_of_another_version_are_read_as_they_are(catalog: Catalog, jobs: Jobs) -> None:

@@ -28,7 +28,7 @@ def page(open_context: OpenContext) -> Iterator[Page]:
     errors: list[str] = []
     tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     yield tab
-    assert [text for text in errors if "status of 422" not in text] == []  # Chromium logs failed requests itself
+    assert [text for text in errors if "status of 422" not in text] == []  # Chromium logs each 422 response
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +49,10 @@ def choose(page: Page, control: str, text: str) -> None:
     page.get_by_test_id(f"cut-{control}").get_by_text(text, exact=True).click()
 
 
-def selected(link: Locator) -> Any:
+def selection_of(link: Locator) -> Any:
     """Return the selection in the address of a link."""
-    [answer] = parse_qs(urlsplit(str(link.get_attribute("href"))).query).get("selection", ["null"])
-    return json.loads(answer)
+    [selection_json] = parse_qs(urlsplit(str(link.get_attribute("href"))).query).get("selection", ["null"])
+    return json.loads(selection_json)
 
 
 def kept_count(server: Server, trace_id: str, selection: dict[str, Any]) -> int:
@@ -69,7 +69,7 @@ def events_in(packed: bytes) -> Counter[tuple[str, str]]:
 def test_chosen_step_updates_all_links_and_the_count(page: Page, server: Server, gpu_id: str) -> None:
     panel = cut_panel(page, server, gpu_id)
     expect(page.get_by_test_id("cut-keeps")).to_contain_text("the whole trace, 709 events")
-    assert selected(page.get_by_test_id("cut-open")) is None
+    assert selection_of(page.get_by_test_id("cut-open")) is None
     expect(page.get_by_test_id("cut-make")).to_be_disabled()
 
     choose(page, "steps", "Step 4")
@@ -78,20 +78,20 @@ def test_chosen_step_updates_all_links_and_the_count(page: Page, server: Server,
         re.compile(rf"^{kept_count(server, gpu_id, wanted)} events of 709 · about \d.* kB$")
     )
     for name in ("cut-open", "cut-download"):
-        assert selected(page.get_by_test_id(name)) == wanted
+        assert selection_of(page.get_by_test_id(name)) == wanted
     with page.expect_download() as download:
         page.get_by_test_id("cut-download").click()
     assert download.value.suggested_filename == "rank0.cut.pt.trace.json.gz"
     assert events_in(download.value.path().read_bytes()).total() == kept_count(server, gpu_id, wanted)
 
-    at_once = panel.get_by_role("link", name="Open step 5 in Perfetto")
-    assert selected(at_once) == {"steps": [5]}
-    assert selected(page.get_by_test_id("trace-steps").get_by_role("link", name="Open step 5 in Perfetto")) == {
+    step_link = panel.get_by_role("link", name="Open step 5 in Perfetto")
+    assert selection_of(step_link) == {"steps": [5]}
+    assert selection_of(page.get_by_test_id("trace-steps").get_by_role("link", name="Open step 5 in Perfetto")) == {
         "steps": [5]
     }
 
 
-def test_whole_form_becomes_a_selection_with_exact_times(page: Page, server: Server, gpu_id: str) -> None:
+def test_all_fields_of_the_form_are_in_the_selection_with_exact_times(page: Page, server: Server, gpu_id: str) -> None:
     cut_panel(page, server, gpu_id)
     choose(page, "streams", "0/7")
     choose(page, "categories", "kernel")
@@ -104,34 +104,42 @@ def test_whole_form_becomes_a_selection_with_exact_times(page: Page, server: Ser
     page.get_by_test_id("cut-straddle").select_option("clip")
     page.get_by_label("the kernels and copies of each launch").uncheck()
     page.get_by_test_id("cut-without").get_by_text("overhead", exact=True).click()
-    assert selected(page.get_by_test_id("cut-open")) == {
+    assert selection_of(page.get_by_test_id("cut-open")) == {
         "streams": ["0/7"], "categories": ["kernel"], "names": ["*gemm*,*"], "min_dur_ns": 500,
         "window": {"start_ns": 1, "end_ns": 9_007_199_254_740_993, "relative": True}, "straddle": "clip",
         "closure": {"kernels": False}, "exclude": {"categories": ["overhead"], "names": ["re:^nccl"]},
     }  # fmt: skip
 
 
-def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: Server, gpu_id: str) -> None:
+def test_preview_sends_one_request_at_a_time(page: Page, server: Server, gpu_id: str) -> None:
     cut_panel(page, server, gpu_id)
-    under_way: set[Request] = set()
-    most, trace = 0, []
+    in_flight: set[Request] = set()
+    max_in_flight, selections = 0, []
 
     def record(route: Route) -> None:
-        nonlocal most
-        under_way.add(route.request)
-        trace.append(json.loads(str(route.request.post_data))["selection"])
-        most = max(most, len(under_way))
-        if len(trace) == 1:  # the form changes while the first request is in progress
+        nonlocal max_in_flight
+        in_flight.add(route.request)
+        selections.append(json.loads(str(route.request.post_data))["selection"])
+        max_in_flight = max(max_in_flight, len(in_flight))
+        if len(selections) == 1:  # the form changes while the first request is pending
             for step in ("Step 4", "Step 5"):
                 page.get_by_test_id("cut-steps").get_by_text(step, exact=True).evaluate("text => text.click()")
         route.continue_()
 
-    page.on("requestfinished", lambda request: under_way.remove(request) if request in under_way else None)
+    page.on("requestfinished", lambda request: in_flight.remove(request) if request in in_flight else None)
     page.route("**/split", record)
     keeps = page.get_by_test_id("cut-keeps")
     choose(page, "steps", "Step 3")
     expect(keeps).to_contain_text(f"{kept_count(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
-    assert (most, trace[0], trace[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
+    assert (max_in_flight, selections[0], selections[-1]) == (1, {"steps": [3]}, {"steps": [3, 4, 5]})
+
+
+def test_preview_shows_errors(page: Page, server: Server, gpu_id: str) -> None:
+    cut_panel(page, server, gpu_id)
+    keeps = page.get_by_test_id("cut-keeps")
+    for step in ("Step 3", "Step 4", "Step 5"):
+        choose(page, "steps", step)
+    expect(keeps).to_contain_text(f"{kept_count(server, gpu_id, {'steps': [3, 4, 5]})} events of 709")
 
     page.get_by_test_id("cut-start").fill("1 s")
     expect(keeps).to_have_text("“1 s” is no number of ms.")
@@ -150,7 +158,7 @@ def test_count_sends_one_request_at_a_time_and_shows_errors(page: Page, server: 
     expect(page.get_by_test_id("cut-open")).to_have_attribute("aria-disabled", "true")
     page.get_by_test_id("cut-start").fill("")
     expect(keeps).to_contain_text("events of 709")
-    assert selected(page.get_by_test_id("cut-open")) == {"steps": [3, 4, 5]}
+    assert selection_of(page.get_by_test_id("cut-open")) == {"steps": [3, 4, 5]}
 
 
 def test_split_by_step_links_to_children_that_link_to_their_parent(page: Page, server: Server, gpu_trace: Path) -> None:
@@ -212,7 +220,7 @@ def test_long_job_shows_progress_and_can_be_cancelled(page: Page, server: Server
     job = page.get_by_test_id("job")
     expect(job).to_contain_text(re.compile(r"\d of [\d,]+ events"))
     expect(page.get_by_test_id("cut-split")).to_be_disabled()
-    page.reload()  # the reloaded page follows the job again
+    page.reload()  # the reloaded page keeps showing the job's progress
     page.get_by_test_id("job-cancel").click()
     expect(job).to_contain_text("Cancelled: nothing was made.")
     expect(job).to_be_focused()
@@ -228,10 +236,10 @@ def test_ranks_selected_in_the_list_merge_into_a_trace(page: Page, server: Serve
     expect(boxes).to_have_count(2)
     boxes.first.check()
     expect(page.get_by_test_id("merge")).to_be_hidden()
-    place = boxes.last.bounding_box()
+    box_position = boxes.last.bounding_box()
     boxes.last.check()
     expect(page.get_by_test_id("merge-align")).to_have_value("collectives")
-    assert boxes.last.bounding_box() == place
+    assert boxes.last.bounding_box() == box_position
     page.get_by_test_id("merge-run").click()
     page.get_by_test_id("job-made").get_by_role("link", name="merged-2.pt.trace.json.gz").click()
 
@@ -240,8 +248,8 @@ def test_ranks_selected_in_the_list_merge_into_a_trace(page: Page, server: Serve
     rows = page.get_by_test_id("trace-ranks").locator("tbody tr")
     for row, rank in zip(rows.all(), trace["ranks"], strict=True):
         expect(row).to_contain_text(rank["name"])
-        for exact in (rank["shift_ns"], *rank["residual_ns"].values()):
-            expect(row.get_by_title(f"{exact} ns", exact=True).first).to_be_visible()
+        for ns in (rank["shift_ns"], *rank["residual_ns"].values()):
+            expect(row.get_by_title(f"{ns} ns", exact=True).first).to_be_visible()
     choose(page, "ranks", "Rank 1")
     expect(page.get_by_test_id("cut-keeps")).to_contain_text(
         f"{kept_count(server, trace['id'], {'ranks': [1]})} events of"
@@ -266,7 +274,7 @@ def test_failed_merge_shows_the_reason(page: Page, server: Server, gpu_trace: Pa
     expect(page.get_by_test_id("select-trace").first).not_to_be_checked()
 
 
-def test_ui_opens_a_selection_and_shows_its_slices(page: Page, server: Server, gpu_id: str) -> None:
+def test_perfetto_opens_a_selection_and_shows_its_slices(page: Page, server: Server, gpu_id: str) -> None:
     cut_panel(page, server, gpu_id)
     choose(page, "steps", "Step 4")
     with page.context.expect_page() as opened:

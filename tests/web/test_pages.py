@@ -22,15 +22,16 @@ def trace_page(page: Page, server: Server, gpu_id: str) -> Page:
     return page
 
 
-def ask(page: Page, sql: str) -> None:
+def run_sql(page: Page, sql: str) -> None:
     page.get_by_test_id("sql-input").fill(sql)
     page.get_by_test_id("sql-input").press("Control+Enter")
 
 
-def slow_down(page: Page, upload_bytes_per_s: int) -> None:
-    """Limit what the page can send; -1 lifts the limit."""
+def limit_upload(page: Page, bytes_per_s: int | None) -> None:
+    """Limit the upload rate of the page; None lifts the limit."""
     session = page.context.new_cdp_session(page)
-    limits = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": upload_bytes_per_s}
+    rate = -1 if bytes_per_s is None else bytes_per_s
+    limits = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": rate}
     session.send("Network.enable")
     session.send("Network.emulateNetworkConditions", limits)
 
@@ -53,15 +54,15 @@ def test_uploaded_trace_is_followed_until_ready(page: Page, server: Server, tmp_
     shape = sized(TraceShape(), 20 * 10**6)
     path = write_trace(tmp_path / "followed.pt.trace.json", shape)
     page.goto(server.url)
-    slow_down(page, path.stat().st_size // 15)  # bytes/s: a worker follows the upload long before its end
+    limit_upload(page, path.stat().st_size // 15)  # slow enough for a worker to read the file during its upload
     page.get_by_test_id("file-input").set_input_files(path)
     upload = page.get_by_test_id("upload-row").filter(has_text=path.name)
     expect(upload).to_contain_text(re.compile(r"\d MB of \d.*/s · \d+ s left"))
     bar = upload.locator("progress").element_handle()
     page.wait_for_function("bar => bar.value > 0 && bar.value < bar.max", arg=bar)
 
-    with halted_workers(server):  # the page is watched for longer than the rest of ingest may take
-        slow_down(page, -1)
+    with halted_workers(server):  # else ingest might end before the page shows its progress
+        limit_upload(page, None)
         expect(upload).to_have_attribute("data-state", "stored")
         row = page.get_by_test_id("trace-row").filter(has_text=path.name)
         expect(row).to_contain_text(re.compile(r"ingesting.*of .* events"))
@@ -74,24 +75,24 @@ def test_uploaded_trace_is_followed_until_ready(page: Page, server: Server, tmp_
 
 
 def test_trace_page_shows_facts_steps_and_streams(trace_page: Page) -> None:
-    rows = expected(TraceShape(streams=(20, 7)))
+    totals = expected(TraceShape(streams=(20, 7)))
     facts = trace_page.get_by_test_id("trace-facts")
-    for fact in ("0 of 8", "nccl", f"{rows.events:,}", f"{rows.end_ns - rows.start_ns} ns", str(rows.base_ns)):
+    for fact in ("0 of 8", "nccl", f"{totals.events:,}", f"{totals.end_ns - totals.start_ns} ns", str(totals.base_ns)):
         expect(facts).to_contain_text(fact)
     steps = trace_page.get_by_test_id("trace-steps").locator("tbody tr")
-    expect(steps).to_have_count(len(rows.steps))
-    for row, step in zip(steps.all(), rows.steps, strict=True):
+    expect(steps).to_have_count(len(totals.steps))
+    for row, step in zip(steps.all(), totals.steps, strict=True):
         expect(row).to_contain_text(step.name)
         expect(row.get_by_title(f"{step.end_ns - step.start_ns} ns", exact=True)).to_be_visible()
-    for stream in rows.streams:
+    for stream in totals.streams:
         expect(trace_page.get_by_test_id("trace-devices").get_by_text(stream, exact=True)).to_be_visible()
     expect(trace_page.get_by_test_id("trace-devices")).to_contain_text("No event on the other devices 1, 2")
     counts = trace_page.get_by_test_id("trace-counts")
-    expect(counts.get_by_role("row").filter(has_text="kernel")).to_contain_text(f"{rows.counts['X|kernel']}")
+    expect(counts.get_by_role("row").filter(has_text="kernel")).to_contain_text(f"{totals.counts['X|kernel']}")
 
 
 def test_sql_returns_rows_of_exact_values(trace_page: Page) -> None:
-    ask(
+    run_sql(
         trace_page,
         "select 9007199254740993 as big, -9223372036854775808 as least, 0.1 as tenth, "
         "null as gone, 'NULL' as word, '' as empty",
@@ -112,7 +113,7 @@ def test_sample_query_finds_the_kernels(trace_page: Page) -> None:
 
 
 def test_wrong_sql_shows_the_engine_message_and_its_position(trace_page: Page) -> None:
-    ask(trace_page, "select name,\n  nonsense from slice")
+    run_sql(trace_page, "select name,\n  nonsense from slice")
     error = trace_page.get_by_test_id("sql-error")
     expect(error).to_contain_text("no such column: nonsense")
     error.get_by_role("button", name="Go to line 2, column 3").click()
@@ -122,18 +123,18 @@ def test_wrong_sql_shows_the_engine_message_and_its_position(trace_page: Page) -
 
 def test_cancelled_query_is_followed_by_a_working_one(trace_page: Page, server: Server, gpu_id: str) -> None:
     with trace_page.expect_request(lambda request: "/query" in request.url):
-        ask(trace_page, ENDLESS)
+        run_sql(trace_page, ENDLESS)
     expect(trace_page.get_by_test_id("sql-status")).to_contain_text(re.compile(r"Running…\s+\d\.\d s"))
     trace_page.get_by_test_id("sql-cancel").click()
     expect(trace_page.get_by_test_id("sql-status")).to_contain_text("Cancelled after")
-    ask(trace_page, "select 6 * 7 as answer")
+    run_sql(trace_page, "select 6 * 7 as answer")
     expect(trace_page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
 
 
-def test_csv_has_every_row_whatever_the_table_shows(trace_page: Page, server: Server, gpu_id: str) -> None:
+def test_csv_has_all_rows_beyond_the_limit_of_the_table(trace_page: Page, server: Server, gpu_id: str) -> None:
     [[rows]] = server.rows(gpu_id, "select count(*) from slice")
     trace_page.get_by_test_id("sql-limit").select_option("100")
-    ask(trace_page, "select id, name from slice")
+    run_sql(trace_page, "select id, name from slice")
     expect(trace_page.get_by_test_id("sql-status")).to_contain_text("Truncated: only the first 100")
     with trace_page.expect_download() as download:
         trace_page.get_by_test_id("sql-csv").click()
@@ -184,7 +185,7 @@ def test_damaged_trace_shows_refusals_repairs_and_oddities_with_offsets(
     expect(page.locator(f"[data-id='{trace['id']}']")).to_contain_text(summary_text)
 
 
-def test_sound_trace_shows_one_line_and_folds_its_oddities(
+def test_undamaged_trace_shows_one_line_with_collapsed_oddities(
     page: Page, server: Server, gpu_id: str, step_trace: Path
 ) -> None:
     health = page.get_by_test_id("trace-health")
@@ -200,7 +201,7 @@ def test_sound_trace_shows_one_line_and_folds_its_oddities(
     expect(page.locator(f"[data-id='{trace_id}']")).not_to_contain_text("repair")
 
 
-def test_names_are_shown_as_text(page: Page, server: Server, long_name: str, long_name_id: str) -> None:
+def test_markup_in_names_is_escaped(page: Page, server: Server, long_name: str, long_name_id: str) -> None:
     page.goto(server.url)
     row = page.locator(f"[data-id='{long_name_id}']")
     expect(row.get_by_role("link", name=long_name, exact=True)).to_be_visible()
@@ -229,6 +230,7 @@ def test_trace_is_deleted_after_confirmation(page: Page, server: Server, gpu_tra
 
 
 def test_api_page_needs_no_other_host(page: Page, server: Server) -> None:
+    """`open_context` fails the test on any request to another host."""
     page.goto(server.url)
     page.get_by_role("link", name="API").click()
     expect(page.locator(".opblock").first).to_be_visible()

@@ -24,26 +24,26 @@ _SLICE_PHASES = ("X", "i", "I", "R", "B", "b", "n")
 _BEGIN_PHASES, _END_PHASES = ("B", "b"), ("E", "e")  # an end event is not a slice of its own
 _ARROW_PHASES = ("t", "f")  # the engine draws an arrow to each of these
 _TRACKS_PER_STATEMENT = 500
-_GROUPS_PER_STATEMENT = 20  # fewer, since each may have a long list of ranks
+_GROUPS_PER_STATEMENT = 20  # fewer than tracks, since each group may have a long list of ranks
 _TRACK_COLUMNS = "utid INTEGER, pid TEXT, tid TEXT, rank INTEGER, device INTEGER, stream INTEGER, lane INTEGER"
 _GROUP_COLUMNS = "rank INTEGER, name TEXT, group_size INTEGER, description TEXT, ranks TEXT, is_assumed INTEGER"
 _ISSUE_MEANINGS = {
     "flow_duplicate_id": "An arrow begins with the id of another arrow: ends with that id belong to the first.",
-    "flow_end_without_start": "An arrow ends that has not begun.",
+    "flow_end_without_start": "The end of an arrow has no beginning.",
     "flow_invalid_id": "An end of an arrow has no id.",
     "flow_no_enclosing_slice": "An arrow begins or ends where there is no slice.",
-    "flow_step_without_start": "An arrow continues that has not begun.",
-    "misplaced_end_event": "Slices end in another order than they began.",
+    "flow_step_without_start": "A step of an arrow has no beginning.",
+    "misplaced_end_event": "A slice ends before a slice inside it has ended.",
     "slice_drop_overlapping_complete_event": "A slice overlaps another of its thread without nesting: it is dropped.",
 }
 """Meanings of issues for which the engine has no description."""
 
 _NOTE_DETAILS = {
-    "untimed": "Events whose time is no number can't be shown.",
-    "loose_ends": "Ends of arrows that no event begins: there is nothing to draw.",
+    "untimed": "Events whose time is not a number can't be shown.",
+    "loose_ends": "Arrow ends without a beginning: there is nothing to draw.",
     "moved": "Events that begin or last beyond 52 days are shown at the edge of this range.",
     "negative": "Slices that end before they begin are shown without a duration.",
-    "no_numbers": "Values of counters that are no finite numbers are left out.",
+    "no_numbers": "Counter values that are not finite numbers are left out.",
 }
 
 
@@ -54,10 +54,11 @@ async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
         session: a session whose engine has just loaded.
         rendered: the report on the document.
     """
-    for statement in statements(rendered, session.load.args):
+    for statement in setup_statements(rendered, session.load.args):
         (await session.run(statement)).close()
+    # names that exist now belong to the engine: clients may not change them
     session.names.protect([str(name) async for (name,) in _rows(session, LISTED)])
-    [(slices, flows, counters, endless)] = [tuple(map(_integer, row)) async for row in _rows(session, _COUNTS)]
+    [(slices, flows, counters, unended)] = [tuple(map(_integer, row)) async for row in _rows(session, _COUNTS)]
     issues = [
         ImporterIssue(str(name), _integer(value), str(severity), _meaning(str(name), description))
         async for name, value, severity, description in _rows(session, _ISSUES)
@@ -66,29 +67,29 @@ async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
     slice_count = EventCount(sum(phases[phase] for phase in _SLICE_PHASES), slices)
     flow_count = EventCount(sum(phases[phase] for phase in _ARROW_PHASES), flows)
     counter_count = EventCount(rendered.numbers, counters)
-    ended = sum(phases[phase] for phase in _BEGIN_PHASES) - endless
-    unbegun = max(sum(phases[phase] for phase in _END_PHASES) - ended, 0)
-    missing = slice_count.missing + flow_count.missing + counter_count.missing + unbegun
+    ended_count = sum(phases[phase] for phase in _BEGIN_PHASES) - unended
+    unbegun_count = max(sum(phases[phase] for phase in _END_PHASES) - ended_count, 0)
+    missing_count = slice_count.missing + flow_count.missing + counter_count.missing + unbegun_count
     events = rendered.events - rendered.loose_ends
     return LoadReport(
-        complete=not missing,
+        complete=not missing_count,
         events=events,
-        shown=events - rendered.untimed - missing,
+        shown=events - rendered.untimed - missing_count,
         slices=slice_count,
         flows=flow_count,
         counters=counter_count,
         base_ns=rendered.base_ns,
         lanes=sum(track.lane > 1 for track in rendered.tracks),
-        notes=_notes(rendered, unbegun, flow_count.expected - flows),
+        notes=_notes(rendered, unbegun_count, flow_count.expected - flows),
         stats=issues,
     )
 
 
-def _notes(rendered: RenderReport, unbegun: int, undrawn: int) -> list[LoadNote]:
+def _notes(rendered: RenderReport, unbegun_count: int, undrawn: int) -> list[LoadNote]:
     counts = {code: getattr(rendered, code) for code in _NOTE_DETAILS}
     notes = [LoadNote(code, count, _NOTE_DETAILS[code]) for code, count in counts.items() if count]
-    if unbegun:
-        notes.append(LoadNote("unbegun", unbegun, "Ends of slices that no event begins."))
+    if unbegun_count:
+        notes.append(LoadNote("unbegun", unbegun_count, "Slice ends without a beginning."))
     if undrawn > 0:
         notes.append(LoadNote("undrawn_flows", undrawn, "Arrows that begin or end where there is no slice."))
     if rendered.as_instants:
@@ -116,7 +117,7 @@ async def _rows(session: Session, sql: str) -> AsyncIterator[tuple[Cell, ...]]:
         result.close()
 
 
-def statements(rendered: RenderReport, args: str) -> list[str]:
+def setup_statements(rendered: RenderReport, args: str) -> list[str]:
     """Return the SQL that creates the tables on which the package `torch` builds; see `service.engine.sql`."""
     facts = f"{rendered.base_ns}, {_quoted(args)}, {_quoted(rendered.external_ids)}"
     sql = [
@@ -131,7 +132,7 @@ def statements(rendered: RenderReport, args: str) -> list[str]:
         sql.append(f"INSERT INTO _torch_group VALUES {rows}")  # noqa: S608 - the values are quoted
     for first in range(0, len(tracks), _TRACKS_PER_STATEMENT):
         rows = ", ".join(map(_track_row, tracks[first : first + _TRACKS_PER_STATEMENT]))
-        sql.append(
+        sql.append(  # SQLite names the columns of VALUES column1, column2, …
             "INSERT INTO _torch_track"  # noqa: S608 - the values are quoted
             " SELECT utid, column3, column4, column5, column6, column7, column8"
             f" FROM (VALUES {rows}) JOIN process ON process.pid = column1"
@@ -141,16 +142,16 @@ def statements(rendered: RenderReport, args: str) -> list[str]:
 
 
 def _track_row(track: EngineTrack) -> str:
-    own = _quoted(str(track.own_pid)), _quoted(str(track.own_tid))
+    trace_ids = _quoted(str(track.own_pid)), _quoted(str(track.own_tid))
     numbers = map(_number, (track.rank, track.device, track.stream, track.lane))
-    return f"({', '.join((_number(track.pid), _number(track.tid), *own, *numbers))})"
+    return f"({', '.join((_number(track.pid), _number(track.tid), *trace_ids, *numbers))})"
 
 
-def _group_row(listed: RankGroup) -> str:
-    group = listed.group
-    texts = ("NULL" if text is None else _quoted(text) for text in (listed.name, group.description, group.ranks))
+def _group_row(rank_group: RankGroup) -> str:
+    group = rank_group.group
+    texts = ("NULL" if text is None else _quoted(text) for text in (rank_group.name, group.description, group.ranks))
     name, description, ranks = texts
-    rank, size, assumed = map(_number, (listed.rank, group.size, int(group.assumed)))
+    rank, size, assumed = map(_number, (rank_group.rank, group.size, int(group.assumed)))
     return f"({rank}, {name}, {size}, {description}, {ranks}, {assumed})"
 
 

@@ -58,7 +58,7 @@ async def follow_job(
     A client that reconnects with ``Last-Event-ID`` receives only later events, and 204 if there are none.
     """
     job = services.jobs.get(job_id)
-    if job.state.over and last == event_id(job, services.monitor.progress(job_id)):
+    if job.state.is_final and last == event_id(job, services.monitor.progress(job_id)):
         return Response(status_code=204)
     return stream(job_events(services.monitor, job_id, lambda job: job_object(job, services.monitor), last=last))
 

@@ -1,15 +1,27 @@
-// Sample queries. They use only tables and categories that the engine has for every torch.profiler trace.
+// Sample queries. They need no SQL package, so they run on every trace. A category that the trace lacks gives no rows.
 
-export const SAMPLES = [
-  {
-    label: "Top kernels",
-    sql: `select name, count(*) as n, sum(dur) as dur_ns, cast(avg(dur) as int) as avg_ns, max(dur) as max_ns
+const TOP_KERNELS = {
+  label: "Top kernels",
+  sql: `select name, count(*) as n, sum(dur) as dur_ns, cast(avg(dur) as int) as avg_ns, max(dur) as max_ns
 from slice
 where category = 'kernel'
 group by name
 order by dur_ns desc
 limit 50`,
-  },
+};
+
+const TOP_OPERATORS = {
+  label: "Top operators",
+  sql: `select name, count(*) as n, sum(dur) as dur_ns, max(dur) as max_ns
+from slice
+where category = 'cpu_op'
+group by name
+order by dur_ns desc
+limit 50`,
+};
+
+export const SAMPLES = [
+  TOP_KERNELS,
   {
     label: "Time by thread and stream",
     sql: `select process.pid, process.name as process, thread.tid, thread.name as thread,
@@ -21,15 +33,7 @@ left join process using (upid)
 group by utid
 order by dur_ns desc`,
   },
-  {
-    label: "Top operators",
-    sql: `select name, count(*) as n, sum(dur) as dur_ns, max(dur) as max_ns
-from slice
-where category = 'cpu_op'
-group by name
-order by dur_ns desc
-limit 50`,
-  },
+  TOP_OPERATORS,
   {
     label: "Steps",
     sql: `select slice.name, process.pid, thread.tid, slice.category, slice.ts, slice.dur
@@ -50,7 +54,7 @@ group by category, name
 order by dur_ns desc`,
   },
   {
-    label: "Slowest launches",
+    label: "Longest launch latencies",
     sql: `select kernel.name as kernel, launch.name as launch,
        kernel.ts - launch.ts as latency_ns, kernel.dur as kernel_ns
 from flow
@@ -61,7 +65,7 @@ order by latency_ns desc
 limit 50`,
   },
   {
-    label: "What the engine noted",
+    label: "Import issues",
     sql: `select name, severity, value, description
 from stats
 where value > 0 and severity != 'info'
@@ -70,7 +74,7 @@ order by value desc`,
 ];
 
 /**
- * The first sample to show: the kernels of a trace, or its operators if it has no GPU.
+ * The first sample to show: the kernels of a trace, or its operators if it has no kernels.
  * @param {Trace} trace
  */
-export const firstSample = ({ counts }) => SAMPLES[Number(counts["X|kernel"] ?? 0) > 0 ? 0 : SAMPLES.findIndex(({ label }) => label === "Top operators")];
+export const firstSample = ({ counts }) => (Number(counts["X|kernel"] ?? 0) > 0 ? TOP_KERNELS : TOP_OPERATORS);

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.engine.load_report import EventCount, LoadReport
-from service.engine.trace_processor.load_check import check_load, statements
+from service.engine.trace_processor.load_check import check_load, setup_statements
 from service.jobs.children.encoding import decode, encode
 from service.rendering.render_report import EngineTrack, RankGroup, RenderReport
 from service.trace.process_groups import ProcessGroup
@@ -167,4 +167,4 @@ async def test_track_table_holds_thousands_of_tracks(open_session: OpenSession, 
             session, "SELECT count(DISTINCT utid), min(CAST(tid AS INT)), sum(lane) FROM _torch_track"
         )
         assert rows == [(3000, 2, 3000)]
-        assert max(map(len, statements(document, "all"))) < 100_000
+        assert max(map(len, setup_statements(document, "all"))) < 100_000

@@ -82,10 +82,10 @@ class SplitTask(Task[DerivedTraces]):
             DiskFull: the disk is full.
         """
         from service.cutting.children import write_children
-        from service.cutting.pieces import pieces
+        from service.cutting.pieces import split_into_pieces
         from service.store.catalog import new_trace_id
 
-        parts = pieces(self.source.columns, self.source.summary, self.selection, self.by, self.value)
+        parts = split_into_pieces(self.source.columns, self.source.summary, self.selection, self.by, self.value)
         children = write_children(
             self.source, self.folder, parts, new_id=new_trace_id, on_written=_events_of(on_progress)
         )
