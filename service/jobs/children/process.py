@@ -1,6 +1,7 @@
 """The server's end of the pipes to a child."""
 
 import os
+import signal
 import sys
 from asyncio import IncompleteReadError, create_subprocess_exec
 from asyncio.subprocess import PIPE, Process
@@ -123,7 +124,8 @@ class ChildProcess:
         """Kill the process if it still runs."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
-                self._process.kill()
+                # not Process.kill(): that may reap a process that has just ended, whose status asyncio then never sees
+                os.kill(self.pid, signal.SIGKILL)
 
     def close_input(self) -> None:
         """Close the pipe to the child, which makes the child end."""
