@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -96,14 +96,12 @@ class Application:
         )
         problems.install(app)
         checked = [Depends(check_request)]
-        api = APIRouter(prefix="/api/v1", responses=PROBLEMS, dependencies=checked)
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
             *(jobs.router, derived_traces.router, analysis.router, uploads.router, imports.router, groups.router),
             *(traces.router, login.api),
         ):
-            api.include_router(router)
-        app.include_router(api)
+            app.include_router(router, prefix="/api/v1", responses=PROBLEMS, dependencies=checked)
         app.include_router(perfetto.pages)
         app.include_router(login.pages, dependencies=checked)
         app.include_router(health.router, dependencies=checked)
