@@ -107,6 +107,14 @@ class Application:
         app.include_router(health.router, dependencies=checked)
         app.include_router(pages.router(), dependencies=checked)
         app.mount("/static", declares("public")(pages.static_app()))
+        describe = app.openapi
+
+        def openapi() -> dict[str, Any]:
+            if app.openapi_schema is None:
+                analysis.describe_analyses(describe())
+            return app.openapi_schema or {}
+
+        app.openapi = openapi  # type: ignore[method-assign] # https://fastapi.tiangolo.com/how-to/extending-openapi/
         return app
 
     def open(self) -> ASGIApp:

@@ -57,6 +57,8 @@ class Call:
 
 
 _DECLARATIONS: dict[Callable[..., Any], Declaration] = {}
+ROUTE_PATH = "tracedock.route_path"
+"""Key of the ASGI scope: the path under which metrics count a request; without it, the path of the route."""
 _READ = Declaration("read")
 
 

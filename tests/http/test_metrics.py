@@ -50,6 +50,20 @@ def test_counters_count_jobs_events_errors_and_requests(server: Server) -> None:
     assert values["sent_bytes_total",] > 1000
 
 
+def test_requests_are_counted_by_analysis(server: Server) -> None:
+    trace = server.upload(TRACE)["id"]
+    group = server.api.post("/groups", json={"name": "run", "traces": [trace]}).json()["id"]
+    for path in (f"/traces/{trace}", f"/groups/{group}"):
+        assert server.api.get(f"{path}/analysis/operators").status_code == 200
+        assert server.api.get(f"{path}/analysis/operator").status_code == 404
+
+    values = metrics(server)
+
+    for path in ("/api/v1/traces/{trace_id}", "/api/v1/groups/{group_id}"):
+        assert values["http_requests_total", "GET", f"{path}/analysis/operators", "200"] == 1
+        assert values["http_requests_total", "GET", f"{path}/analysis/{{name}}", "404"] == 1
+
+
 def test_gauges_report_engines_disk_and_uploads(server: Server) -> None:
     trace = server.upload(TRACE)
     server.rows(trace["id"], "select 1")

@@ -19,6 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.http.declarations import ROUTE_PATH
 from service.http.middleware.routing import call_of
 from service.http.services import Services
 
@@ -150,7 +151,7 @@ class _PartsCollector(Collector):
 
 def _route_of(scope: Scope) -> str:
     """Return the path of the route that has answered, with its prefix."""
-    path = getattr(scope.get("route"), "path", None)
+    path = scope.get(ROUTE_PATH) or getattr(scope.get("route"), "path", None)
     if path is None:
         return _UNKNOWN
     return f"{PREFIX}{path}" if scope["path"].startswith(f"{PREFIX}/") and not path.startswith(PREFIX) else str(path)
