@@ -13,6 +13,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from starlette.routing import Mount, WebSocketRoute
 
+from service.analysis.catalogue import QUESTIONS
 from service.app import Application
 from service.settings import Settings
 from service.store.tokens import Scope, Tokens
@@ -55,7 +56,9 @@ def declared() -> dict[str, set[str]]:
             continue
         is_folder = isinstance(context.original_route, Mount)
         path = f"{context.path}/trace.js" if is_folder else str(context.path_format)
-        methods.setdefault(path, set()).update({"GET", "HEAD"} if is_folder else context.methods or ())
+        names = QUESTIONS if context.name == "analysis" else ()  # one route answers all analyses
+        for declared_path in (path, *(path.replace("{name}", name) for name in names)):
+            methods.setdefault(declared_path, set()).update({"GET", "HEAD"} if is_folder else context.methods or ())
     return methods
 
 
