@@ -146,9 +146,8 @@ class Application:
         services.uploads.start()
         parts.retention.start()
         parts.room_guard.start()
-        services.analyses.prepare()
-        if services.catalog.ids():
-            parts.ready_processes.prepare()
+        if self.settings.keep_ready:
+            parts.fork_server.prepare()
         services.fleet.start()
         try:
             yield
@@ -179,7 +178,7 @@ class Application:
                     *(self.parts.room_guard.close, services.uploads.close, services.imports.close),
                     *(self.parts.retention.close, services.ingests.close, services.derivations.close),
                     *(services.fleet.close, services.exports.close, self.parts.renderings.close),
-                    services.analyses.close,
+                    *(services.analyses.close, self.parts.fork_server.close),
                 ):
                     await close()
         except TimeoutError:

@@ -1,6 +1,5 @@
 """The composition of the service: builds each part from the settings, and passes it to the parts that use it."""
 
-import asyncio
 import contextlib
 import logging
 from contextlib import closing
@@ -15,6 +14,7 @@ from service.http.listener_state import ListenerState
 from service.http.server.inbox import TOTAL_MAX_BYTES, ByteBudget
 from service.http.services import Services
 from service.jobs.analyses import Analyses
+from service.jobs.children.fork_server import ForkServer
 from service.jobs.derivation_jobs import DerivationJobs
 from service.jobs.exports import Exports, Renderings
 from service.jobs.import_job import ImportContext
@@ -43,28 +43,6 @@ from service.streaming.scan import machine_code
 
 log = logging.getLogger(__name__)
 
-_PREPARE_DELAY_S = 3.0
-"""Seconds between an ingest and the preparation of processes: requests for the new trace go first."""
-
-
-@dataclass(frozen=True)
-class ReadyProcesses:
-    """The processes that are kept ready once a trace exists. Before that, they would only take memory."""
-
-    exports: Exports
-    renderings: Renderings
-    analyses: Analyses
-
-    def prepare(self) -> None:
-        """Start the processes that do not run yet."""
-        self.exports.prepare()
-        self.renderings.prepare()
-        self.analyses.prepare()
-
-    def prepare_later(self) -> None:
-        """Start the processes after `_PREPARE_DELAY_S`."""
-        asyncio.get_running_loop().call_later(_PREPARE_DELAY_S, self.prepare)
-
 
 @dataclass(frozen=True)
 class Composition:
@@ -75,7 +53,7 @@ class Composition:
         access: authenticates clients.
         hosts: the host names of the server, and the origins whose pages may use it.
         renderings: the processes that write the documents that engines load.
-        ready_processes: the processes that are kept ready.
+        fork_server: starts all worker processes.
         retention: removes old traces.
         room_guard: ends jobs that fill the disk.
     """
@@ -84,7 +62,7 @@ class Composition:
     access: Authenticator
     hosts: Hosts
     renderings: Renderings
-    ready_processes: ReadyProcesses
+    fork_server: ForkServer
     retention: Retention
     room_guard: RoomGuard
 
@@ -116,18 +94,20 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     jobs = Jobs(catalog.connection, history=settings.job_history)
     groups = Groups(catalog.connection)
     monitor = JobMonitor(jobs)
+    fork_server = ForkServer()
     ingests = IngestJobs(
         catalog,
         monitor,
         folder,
+        fork_server,
         workers=settings.ingest_workers,
         attempts=settings.ingest_attempts,
-        keep_ready=settings.keep_ready,
     )
     derivations = DerivationJobs(
         catalog,
         monitor,
         folder,
+        fork_server,
         attempts=settings.ingest_attempts,
         deadline_s=settings.job_timeout_s,
         plan_deadline_s=settings.analysis_timeout_s,
@@ -135,12 +115,9 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     fleet = Fleet.of(
         settings, TraceProcessorDriver(settings), folder.incoming, room
     )  # the folder `incoming` is emptied at each start
-    exports = Exports(keep_ready=settings.keep_ready, deadline_s=settings.analysis_timeout_s, room=room)
-    renderings = Renderings(keep_ready=settings.keep_ready, room=room)
-    analyses = Analyses(
-        folder.incoming, keep_ready=settings.keep_ready, deadline_s=settings.analysis_timeout_s, room=room
-    )
-    ready_processes = ReadyProcesses(exports, renderings, analyses)
+    exports = Exports(fork_server, deadline_s=settings.analysis_timeout_s, room=room)
+    renderings = Renderings(fork_server, room=room)
+    analyses = Analyses(fork_server, folder.incoming, deadline_s=settings.analysis_timeout_s, room=room)
     listener = ListenerState()
     trace_operations = TraceOperations(
         catalog, folder, monitor, ingests, derivations, fleet, on_removed=listener.forget
@@ -149,12 +126,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         catalog, room, trace_operations.remove, derivations.sources, groups,
         days=settings.retain_days, size_max=settings.retain_bytes,
     )  # fmt: skip
-
-    def on_read() -> None:
-        retention.wake()  # the new columns take space, too
-        ready_processes.prepare_later()
-
-    ingests.on_read = on_read
+    ingests.on_read = retention.wake  # the new columns take space, too
     intake = TraceIntake(catalog, folder, ingests, on_arrival=retention.wake)
     services = Services(
         settings=settings,
@@ -186,7 +158,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         access=access,
         hosts=hosts,
         renderings=renderings,
-        ready_processes=ready_processes,
+        fork_server=fork_server,
         retention=retention,
         room_guard=RoomGuard(room, lambda: [*ingests.processes, *derivations.processes]),
     )

@@ -145,8 +145,8 @@ class Settings(BaseSettings):
     engine_load_timeout_s: float = Field(900.0, gt=0, description="timeout of the load of a trace into an engine")
     keep_ready: bool = Field(
         True,
-        description="keep worker processes warm that read traces, write downloads, load engines and run analyses; takes"
-        " about 400 MB of memory and saves a second for each of these",
+        description="load the code of worker processes when the server starts, rather than at their first use; takes"
+        " about 150 MB of memory and saves two seconds then",
     )
     engine_stop_s: float = Field(2.0, gt=0, description="grace period of each step that stops an engine")
     shutdown_s: float = Field(10.0, gt=0, description="timeout of the server's own shutdown")

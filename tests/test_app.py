@@ -177,7 +177,7 @@ def test_server_leaks_no_files_threads_or_processes(start_server: StartServer, s
             server.api.delete(f"{path}/session")
 
     work(8, 2)
-    kept_ready = ["--stdiod", *(f"service.jobs.children {kind}" for kind in ("analysis", "export", "render", "ingest"))]
+    kept_ready = ["--stdiod", "tracedock fork server"]
     until(server, lambda: [len(server.children(kind)) for kind in kept_ready] == [1] * len(kept_ready))
     files, threads = process.num_fds(), process.num_threads()
     work(40, 3)

@@ -79,7 +79,7 @@ def files(server: Server) -> set[str]:
 
 
 def workers(server: Server) -> list[psutil.Process]:
-    return living("service.jobs.children ingest", server.pid)
+    return living("tracedock ingest", server.pid)
 
 
 def until(condition: Callable[[], bool]) -> None:

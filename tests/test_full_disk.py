@@ -319,8 +319,8 @@ def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: P
         def pieces() -> Iterator[bytes]:
             """Hold up the worker that follows the upload, so that it is at work while others fill the quota."""
             yield body[: len(body) // 2]
-            eventually(lambda: bool(server.children("service.jobs.children ingest")))
-            server.children("service.jobs.children ingest")[0].suspend()
+            eventually(lambda: bool(server.children("tracedock ingest")))
+            server.children("tracedock ingest")[0].suspend()
             yield body[len(body) // 2 :]
 
         trace = server.api.put("/traces/t.json", content=pieces()).json()["id"]

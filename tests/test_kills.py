@@ -19,10 +19,11 @@ from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
 PROCESSES = {
-    "ingest": "service.jobs.children ingest",
-    "derive": "service.jobs.children derive",
-    "export": "service.jobs.children export",
-    "analysis": "service.jobs.children analysis",
+    "ingest": "tracedock ingest",
+    "derive": "tracedock derive",
+    "export": "tracedock export",
+    "analysis": "tracedock analysis",
+    "fork server": "tracedock fork server",
     "engine": "--stdiod",
 }
 """Kinds of processes that a server starts, each with a part of its command line."""
@@ -118,7 +119,7 @@ class Round:
         self.acknowledged.add(trace_id)
         download = in_thread(self.server, "GET", f"/traces/{trace_id}/download?format=parquet&order=original")
         self.cleanup.append(download.join)
-        self.some_moment("service.jobs.children export")
+        self.some_moment("tracedock export")
 
     def analysis(self) -> None:
         """Stop in the middle of an analysis."""
@@ -126,7 +127,7 @@ class Round:
         self.acknowledged.add(trace_id)
         analysis = in_thread(self.server, "GET", f"/traces/{trace_id}/analysis/critical_path")
         self.cleanup.append(analysis.join)
-        self.some_moment("service.jobs.children analysis")
+        self.some_moment("tracedock analysis")
 
     def deletion(self) -> None:
         """Delete a trace while another is ingested, and stop at once: an acknowledged deletion is final."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from service.jobs.children.encoding import decode
+from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Begun, Crashed, Done, Drop, Failed
-from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
 from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask, Question
 from service.rendering.view import InitialView
@@ -25,7 +25,7 @@ from service.trace.slices import SliceReference
 from service.trace.summary import Summary
 
 IDLE_S = 60.0
-"""Seconds without a question after which the child is replaced, which also frees the data that it has cached."""
+"""Seconds without a question after which the child is ended, which frees the data that it has cached."""
 DROPPED_S = 2.0
 """Seconds for which the child still works on dropped questions: a page that is reloaded asks the same ones again."""
 _LONGEST_TIMER_S = 1e6  # event loops accept no infinite delay
@@ -37,20 +37,20 @@ class Analyses:
     """Answers questions.
 
     Args:
+        fork_server: starts the child.
         spill: the path next to which children write data that does not fit into memory.
-        keep_ready: whether to keep a child warm.
-        idle_s: seconds without a question after which the child is replaced, or only ended if none is kept warm.
-        dropped_s: seconds after which the child is replaced if it only works on dropped questions.
-        deadline_s: seconds of work after which a question fails. The child is then replaced, and all other questions
+        idle_s: seconds without a question after which the child is ended.
+        dropped_s: seconds after which the child is ended if it only works on dropped questions.
+        deadline_s: seconds of work after which a question fails. The child is then ended, and all other questions
             are asked again.
         room: disk space of the data folder, which bounds the spilled data.
     """
 
     def __init__(
         self,
+        fork_server: ForkServer,
         spill: Path,
         *,
-        keep_ready: bool = True,
         idle_s: float = IDLE_S,
         dropped_s: float = DROPPED_S,
         deadline_s: float = math.inf,
@@ -58,7 +58,7 @@ class Analyses:
     ) -> None:
         self._spill = spill
         self._room = room
-        self._pool = Pool(Kind.ANALYSIS, str(spill), keep_warm=keep_ready)
+        self._fork_server = fork_server
         self._idle_s = idle_s
         self._dropped_s = dropped_s
         self._deadline_s = deadline_s
@@ -110,17 +110,11 @@ class Analyses:
         """
         return decode(InitialView, await self._ask(OpeningTask(columns, summary, selection, reference), ""))
 
-    def prepare(self) -> None:
-        """Keep a child warm from now on, if `keep_ready`."""
-        if self._is_over():
-            self._pool.prepare()
-
     async def close(self) -> None:
         """End the child; unanswered questions fail."""
         self._closed = True
         if self._idling:
             self._idling.cancel()
-        await self._pool.close()
         if self._starting:
             with suppress(ExportFailed):
                 (await self._starting).kill()
@@ -150,7 +144,7 @@ class Analyses:
             dropped = process.leave(call_id)
             if not process.has_questions and not self._closed:
                 after = self._dropped_s if dropped else self._idle_s
-                self._idling = asyncio.get_running_loop().call_later(after, self._replace, process)
+                self._idling = asyncio.get_running_loop().call_later(after, process.kill)
 
     def _is_over(self) -> bool:
         """Return whether no child is running or starting that could take a question."""
@@ -161,7 +155,7 @@ class Analyses:
         if self._closed:
             raise ExportFailed("The server is shutting down.")
         try:
-            child = await self._pool.take()
+            child = await self._fork_server.fork(Kind.ANALYSIS, str(self._spill))
         except OSError as error:
             raise ExportFailed(f"The process that answers can't be started: {error}.") from error
         process = AnalysisProcess(child, self._spill, dropped_s=self._dropped_s, deadline_s=self._deadline_s)
@@ -169,10 +163,6 @@ class Analyses:
         self._listening.add(listening)
         listening.add_done_callback(self._listening.discard)
         return process
-
-    def _replace(self, process: "AnalysisProcess") -> None:
-        process.kill()
-        self.prepare()
 
 
 class _Interrupted(Exception):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from service.cutting.source import Source
+from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
-from service.jobs.children.pool import Pool
 from service.jobs.children.task_process import TaskProcess
 from service.jobs.children.tasks.derive import DerivedTrace, DerivedTraces, SplitPlan
 from service.jobs.derivations import KINDS, Derivation, Split, derivation_of, parent_of, sources_of
@@ -39,6 +39,7 @@ class DerivationJobs:
         catalog: the catalog of traces.
         monitor: holds the jobs, and is notified of their changes.
         folder: the data folder.
+        fork_server: starts the children.
         attempts: number of attempts after which a job whose child dies has failed.
         deadline_s: seconds after which an attempt fails its job; None for no deadline.
         plan_deadline_s: seconds after which a dry run fails; None for no deadline.
@@ -49,6 +50,7 @@ class DerivationJobs:
         catalog: Catalog,
         monitor: JobMonitor,
         folder: Folder,
+        fork_server: ForkServer,
         *,
         attempts: int,
         deadline_s: float | None = None,
@@ -59,7 +61,7 @@ class DerivationJobs:
         self._folder = folder
         self._deadline_s = deadline_s
         self._plan_deadline_s = plan_deadline_s
-        self._pool = Pool(Kind.DERIVE, keep_warm=False)
+        self._fork_server = fork_server
         self._running: dict[int, TaskProcess[DerivedTraces]] = {}
         self._planning = asyncio.Semaphore(AT_ONCE)
         self._queue = JobQueue(monitor, KINDS, self._attempt, at_once=AT_ONCE, attempts=attempts)
@@ -113,7 +115,7 @@ class DerivationJobs:
         """
         task = split.plan(self._source_of)
         async with self._planning:
-            process = TaskProcess(self._pool, task)
+            process = TaskProcess(self._fork_server, Kind.DERIVE, task)
             try:
                 return await _result(process, "dry run", self._plan_deadline_s)
             finally:
@@ -133,7 +135,7 @@ class DerivationJobs:
                 await asyncio.to_thread(_empty, folder)
             derivation = derivation_of(job)
             task = derivation.task(folder, self._source_of)
-            process = self._running[job.id] = TaskProcess(self._pool, task)
+            process = self._running[job.id] = TaskProcess(self._fork_server, Kind.DERIVE, task)
             process.on_progress = partial(self._report, job, process)
             derived = await _result(process, job.kind, self._deadline_s)
             await shielded(asyncio.to_thread(self._keep, job, parent_of(derivation), folder, derived.traces))

@@ -8,9 +8,9 @@ from contextlib import aclosing
 from pathlib import Path
 
 from service.jobs.children.encoding import decode
+from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Crashed, Done, Failed, Output
-from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
 from service.jobs.children.tasks.documents import Cut, ExportTask, RenderTask
 from service.rendering.render_report import RenderReport
@@ -30,21 +30,20 @@ log = logging.getLogger(__name__)
 class DocumentWriters:
     """Writes documents, each in a child of its own; beyond `AT_ONCE` documents, callers wait.
 
-    One child may be kept warm: starting a child takes longer than cutting a step out of a large trace.
-
     Args:
         kind: the kind of children.
-        keep_ready: whether to keep a child warm.
+        fork_server: starts the children.
         deadline_s: seconds after which a document without a first byte fails; None for no deadline.
         room: disk space of the data folder, which bounds the spilled data.
     """
 
     def __init__(
-        self, kind: Kind, *, keep_ready: bool, deadline_s: float | None = None, room: Room | None = None
+        self, kind: Kind, fork_server: ForkServer, *, deadline_s: float | None = None, room: Room | None = None
     ) -> None:
+        self._kind = kind
+        self._fork_server = fork_server
         self._room = room
         self._deadline_s = deadline_s
-        self._pool = Pool(kind, keep_warm=keep_ready)
         self._free = asyncio.Semaphore(AT_ONCE)
         self._running: set[ChildProcess] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -78,20 +77,15 @@ class DocumentWriters:
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
 
-    def prepare(self) -> None:
-        """Keep a child warm from now on, if `keep_ready`."""
-        self._pool.prepare()
-
     async def close(self) -> None:
         """End all children; their documents fail."""
-        await self._pool.close()
         for child in self._running:
             child.kill()
         await asyncio.gather(*self._ending)
 
     async def _start(self) -> ChildProcess:
         try:
-            child = await self._pool.take()
+            child = await self._fork_server.fork(self._kind)
         except OSError as error:
             raise ExportFailed(f"The process that writes the document can't be started: {error}.") from error
         self._running.add(child)
@@ -134,14 +128,13 @@ class DocumentWriters:
         await child.end()
         self._running.discard(child)
         await asyncio.to_thread(shutil.rmtree, spill, ignore_errors=True)
-        self.prepare()
 
 
 class Exports(DocumentWriters):
     """Writes the documents that clients download."""
 
-    def __init__(self, *, keep_ready: bool = True, deadline_s: float | None = None, room: Room | None = None) -> None:
-        super().__init__(Kind.EXPORT, keep_ready=keep_ready, deadline_s=deadline_s, room=room)
+    def __init__(self, fork_server: ForkServer, *, deadline_s: float | None = None, room: Room | None = None) -> None:
+        super().__init__(Kind.EXPORT, fork_server, deadline_s=deadline_s, room=room)
 
     def document(
         self, columns: Path, *, pack: bool = False, order: Order = "time", redact: bool = False, cut: Cut | None = None
@@ -166,8 +159,8 @@ class Exports(DocumentWriters):
 class Renderings(DocumentWriters):
     """Writes the documents that engines load, so that downloads do not delay them."""
 
-    def __init__(self, *, keep_ready: bool = True, room: Room | None = None) -> None:
-        super().__init__(Kind.RENDER, keep_ready=keep_ready, room=room)
+    def __init__(self, fork_server: ForkServer, *, room: Room | None = None) -> None:
+        super().__init__(Kind.RENDER, fork_server, room=room)
 
     def document(
         self,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
-from service.jobs.children.pool import Pool
 from service.jobs.children.task_process import Outcome, TaskProcess
 from service.jobs.children.tasks.ingest import IngestTask
 from service.jobs.job_monitor import JobMonitor
@@ -50,10 +50,10 @@ class IngestJobs:
         catalog: the catalog of traces.
         monitor: holds the jobs, and is notified of their changes.
         folder: the data folder.
+        fork_server: starts the children.
         workers: number of ingests at a time, plus one of a small file if these read large ones. As many additional
             children may follow uploads, so that slow uploads do not delay queued jobs.
         attempts: number of attempts after which a job whose child dies has failed.
-        keep_ready: whether to keep a child warm.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class IngestJobs:
         catalog: Catalog,
         monitor: JobMonitor,
         folder: Folder,
+        fork_server: ForkServer,
         *,
         workers: int,
         attempts: int,
-        keep_ready: bool = False,
     ) -> None:
         self._catalog = catalog
         self._monitor = monitor
         self._folder = folder
         self._workers = workers
-        self._pool = Pool(Kind.INGEST, keep_warm=keep_ready)
+        self._fork_server = fork_server
         self._queue = JobQueue(
             monitor, [INGEST], self._attempt, at_once=workers, attempts=attempts, on_start=self._claim_follower
         )
@@ -94,12 +94,10 @@ class IngestJobs:
         """Begin to take jobs. The unfinished jobs of an earlier server must have been queued again before."""
         self._open = True
         self._queue.start()
-        self._pool.prepare()
 
     async def close(self) -> None:
         """Stop at once; unfinished jobs stay queued."""
         self._open = False
-        await self._pool.close()
         await asyncio.gather(
             self._queue.close(), *map(self.stop_following, list(self._following)), return_exceptions=True
         )
@@ -199,13 +197,8 @@ class IngestJobs:
         """
         original = Path(path) if path else self._folder.original(trace_id)
         columns = self._folder.columns_of(trace_id)
-        process = TaskProcess(self._pool, IngestTask(self._folder.received(trace_id), original, columns, name, mark))
-        process.ended.add_done_callback(lambda _: self._prepare())
-        return process
-
-    def _prepare(self) -> None:
-        if self._open:
-            self._pool.prepare()
+        task = IngestTask(self._folder.received(trace_id), original, columns, name, mark)
+        return TaskProcess(self._fork_server, Kind.INGEST, task)
 
     def _claim_follower(self, job: Job) -> None:
         """Hand the child that follows the upload of a trace, if there is one, to the trace's job, which begins now."""

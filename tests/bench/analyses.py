@@ -5,8 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.bench.figures import Row, drain, run_alone, settle, timed
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
@@ -49,10 +47,9 @@ def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> lis
 
 def _forget(server: Server, small: dict[str, Any]) -> None:
     """Replace the analysis process by one that has read only a small trace."""
-    for process in psutil.Process(server.pid).children():
-        if "service.jobs.children analysis" in " ".join(process.cmdline()):
-            process.kill()
-            process.wait()
+    for process in server.children("tracedock analysis"):
+        process.kill()
+        process.wait()
     for name in ("operators", "critical_path"):
         while server.api.get(f"/traces/{small['id']}/analysis/{name}").status_code != 200:
             pass  # the server has not yet noticed that the process ended

@@ -105,11 +105,12 @@ def role_of(process: psutil.Process) -> str:
     words = " ".join(process.cmdline())
     roles = {
         "--stdiod": "engine",
-        "service.jobs.children ingest": "worker",
-        "service.jobs.children export": "export",
-        "service.jobs.children render": "rendering",
-        "service.jobs.children derive": "maker",
-        "service.jobs.children analysis": "analysis",
+        "tracedock fork server": "fork server",
+        "tracedock ingest": "worker",
+        "tracedock export": "export",
+        "tracedock render": "rendering",
+        "tracedock derive": "maker",
+        "tracedock analysis": "analysis",
     }
     return next((role for mark, role in roles.items() if mark in words), "server")
 

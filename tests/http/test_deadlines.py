@@ -3,11 +3,12 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from service.jobs.derivation_jobs import AT_ONCE
@@ -40,21 +41,21 @@ def test_a_dry_run_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
     server, trace = hasty
     answer = server.api.post(f"/traces/{trace}/split", json={"by": "step", "dry_run": True})
     assert_too_long(answer, "dry run")
-    until(server, lambda: not server.children("service.jobs.children derive"))
+    until(server, lambda: not server.children("tracedock derive"))
 
 
 def test_a_download_that_does_not_begin_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
     server, trace = hasty
     answer = server.api.get(f"/traces/{trace}/download", params={"format": "json", "selection": '{"names": ["a*"]}'})
     assert_too_long(answer, "document")
-    until(server, lambda: not server.children("service.jobs.children export"))
+    until(server, lambda: not server.children("tracedock export"))
 
 
 def test_split_fails_at_its_deadline_and_leaves_nothing(hasty: tuple[Server, str]) -> None:
     server, trace = hasty
     job = server.api.post(f"/traces/{trace}/split", json={"by": "step"})
     assert_too_long(job, "split")
-    until(server, lambda: not server.children("service.jobs.children derive"))
+    until(server, lambda: not server.children("tracedock derive"))
     assert list((server.data / "making").iterdir()) == []
 
 
@@ -67,19 +68,26 @@ def send_dry_run(client: socket.socket, trace: str) -> None:
     )
 
 
+def suspended(server: Server) -> list[psutil.Process]:
+    """Suspend all processes that plan splits, and return those that had not ended before."""
+    planners = server.children("tracedock derive")
+    for planner in planners:
+        with suppress(psutil.NoSuchProcess):
+            planner.suspend()
+    return [planner for planner in planners if planner.is_running()]
+
+
 def test_dry_runs_are_limited_and_end_when_their_clients_disconnect(
     start_server: Callable[..., Server], large_trace: Path
 ) -> None:
     server = start_server()
     trace = server.upload(large_trace)["id"]
     with ExitStack() as clients:
-        for _ in range(AT_ONCE + 3):
+        for _ in range(AT_ONCE + 30):
             send_dry_run(clients.enter_context(connected(server)), trace)
-        until(server, lambda: len(server.children("service.jobs.children derive")) >= AT_ONCE)
-        for maker in server.children("service.jobs.children derive"):
-            maker.suspend()
-        assert len(server.children("service.jobs.children derive")) == AT_ONCE
-    until(server, lambda: not server.children("service.jobs.children derive"))
+        until(server, lambda: len(suspended(server)) == AT_ONCE)
+        assert len(server.children("tracedock derive")) == AT_ONCE
+    until(server, lambda: not server.children("tracedock derive"))
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def created_traces(server: Server, answer: Any) -> list[dict[str, Any]]:
 
 
 def makers(server: Server) -> list[psutil.Process]:
-    return server.children("service.jobs.children derive")
+    return server.children("tracedock derive")
 
 
 # -- split ---------------------------------------------------------------------------------------------------------

@@ -61,10 +61,9 @@ def download(server: Server, trace: str, **parameters: Any) -> httpx.Response:
 def exports(server: Server) -> list[psutil.Process]:
     """Return the export processes that write; an idle one is left out."""
     writers = []
-    for child in psutil.Process(server.pid).children():
+    for child in server.children("tracedock export"):
         with suppress(psutil.NoSuchProcess):  # the process has just ended
-            if "service.jobs.children export" in " ".join(child.cmdline()):
-                writers += [child] if any(file.path.endswith("events.parquet") for file in child.open_files()) else []
+            writers += [child] if any(file.path.endswith("events.parquet") for file in child.open_files()) else []
     return writers
 
 

@@ -162,7 +162,7 @@ def test_cancelled_ingest_leaves_a_failed_trace_with_the_reason(server: Server, 
     assert (trace["state"], trace["error"]["code"]) == ("failed", "cancelled")
     assert not (server.data / "columns" / trace["id"]).exists()
     assert server.api.get(f"/traces/{trace['id']}/download").content == content
-    assert server.children("service.jobs.children ingest") == []
+    assert server.children("tracedock ingest") == []
     assert server.api.delete(f"/jobs/{trace['job']}").json()["state"] == "cancelled"
 
 
@@ -198,8 +198,8 @@ def test_uploads_are_ingested_in_order_of_priority(server: Server, large: Path) 
     first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()
     content = SMALL.read_bytes()
     second = server.api.put("/traces/second.json.gz", content=content + bytes(9)).json()
-    until(server, lambda: len(server.children("service.jobs.children ingest")) == 2)  # all that may run
-    reading = server.children("service.jobs.children ingest")
+    until(server, lambda: len(server.children("tracedock ingest")) == 2)  # all that may run
+    reading = server.children("tracedock ingest")
     for worker in reading:
         worker.suspend()
     later = []
@@ -244,8 +244,8 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
         """Yield the large file, and suspend the worker that reads it halfway."""
         content = large.read_bytes()
         yield content[: len(content) // 2]
-        until(server, lambda: bool(server.children("service.jobs.children ingest")))
-        stopped.extend(server.children("service.jobs.children ingest"))
+        until(server, lambda: bool(server.children("tracedock ingest")))
+        stopped.extend(server.children("tracedock ingest"))
         for worker in stopped:
             worker.suspend()
         yield content[len(content) // 2 :]
@@ -344,7 +344,7 @@ def test_ingest_is_cancelled_when_its_trace_is_deleted(server: Server, large: Pa
 
 def test_events_of_a_queued_ingest_end_when_its_trace_is_deleted(server: Server, large: Path) -> None:
     busy = server.api.put("/traces/busy.json", content=b"    " + large.read_bytes()).json()
-    [worker] = server.children("service.jobs.children ingest")
+    [worker] = server.children("tracedock ingest")
     worker.suspend()
     waits = server.api.put("/traces/waits.json", content=b" " * SMALL_BYTES + b"{}").json()
     events = Events(server, waits["job"])
@@ -372,7 +372,7 @@ def test_ingest_whose_workers_die_fails_after_the_allowed_attempts(
     killed: set[psutil.Process] = set()
 
     def kill_another() -> bool:
-        for worker in server.children("service.jobs.children ingest"):
+        for worker in server.children("tracedock ingest"):
             if worker not in killed:
                 killed.add(worker)
                 worker.kill()

@@ -17,7 +17,7 @@ from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.jobs import Jobs
 from tests.conftest import PATIENCE_S
-from tests.processes import living
+from tests.processes import FORK_SERVER, living
 
 
 @dataclass
@@ -28,10 +28,10 @@ class Parts:
     catalog: Catalog
     jobs: Jobs
 
-    def ingests(self, workers: int = 1, attempts: int = 3, *, keep_ready: bool = False) -> IngestJobs:
+    def ingests(self, workers: int = 1, attempts: int = 3) -> IngestJobs:
         self.jobs.requeue_interrupted()  # as a server does at its start
         monitor = JobMonitor(self.jobs)
-        return IngestJobs(self.catalog, monitor, self.folder, workers=workers, attempts=attempts, keep_ready=keep_ready)
+        return IngestJobs(self.catalog, monitor, self.folder, FORK_SERVER, workers=workers, attempts=attempts)
 
     def add(self, content: bytes | Path, name: str = "t.json") -> str:
         """Queue a trace of the given bytes."""
@@ -102,7 +102,7 @@ class Pipe:
 
 def workers() -> list[psutil.Process]:
     """Return the living ingest children of this process."""
-    return living("service.jobs.children ingest")
+    return living("tracedock ingest")
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from service.jobs.children.tasks.questions import AnalysedTrace
 from service.jobs.ingest import ingest
 from service.store.export import spill_of
 from service.trace.errors import BadAnalysisRequest, DeadlineExceeded, ExportFailed, NotApplicable
-from tests.processes import living
+from tests.processes import FORK_SERVER, living
 from tests.traces import TraceShape, write_trace
 
-CHILD = "service.jobs.children analysis"
+CHILD = "tracedock analysis"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ async def wait_until_gone(process: psutil.Process) -> None:
 
 @asynccontextmanager
 async def open_analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
-    analyses = Analyses(folder, **{"keep_ready": False, **options})
+    analyses = Analyses(FORK_SERVER, folder, **options)
     try:
         yield analyses
     finally:
@@ -134,28 +134,14 @@ def test_killed_process_fails_its_questions_and_is_replaced(trace: AnalysedTrace
     assert run_analyses(tmp_path, scenario)["tables"]["breakdown"]["rows"]
 
 
-def test_analysis_process_is_kept_ready_and_used(trace: AnalysedTrace, tmp_path: Path) -> None:
-    async def scenario(analyses: Analyses) -> None:
-        assert processes() == []
-        analyses.prepare()
-        [ready] = await wait_for_processes(1)
-        await answer_json(analyses, trace)
-        assert processes() == [ready]
-
-    run_analyses(tmp_path, scenario, keep_ready=True)
-
-
-@pytest.mark.parametrize("keep_ready", [True, False])
-def test_idle_analysis_process_ends_and_forgets_what_it_has_read(
-    trace: AnalysedTrace, tmp_path: Path, keep_ready: bool
-) -> None:
+def test_idle_analysis_process_ends_and_forgets_what_it_has_read(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def scenario(analyses: Analyses) -> None:
         await answer_json(analyses, trace)
         [before] = processes()
         await wait_until_gone(before)
-        await wait_for_processes(int(keep_ready))
+        assert processes() == []
 
-    run_analyses(tmp_path, scenario, keep_ready=keep_ready, idle_s=0.05)
+    run_analyses(tmp_path, scenario, idle_s=0.05)
 
 
 def test_process_with_only_dropped_questions_is_ended(trace: AnalysedTrace, tmp_path: Path) -> None:

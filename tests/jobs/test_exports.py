@@ -22,10 +22,10 @@ from service.trace.selection import Selection
 from service.trace.summary import Summary
 from tests.columns import write_columns
 from tests.jobs import frames
-from tests.processes import living
+from tests.processes import FORK_SERVER, living
 from tests.traces import TraceShape, sized, trace_chunks
 
-CHILD = "service.jobs.children export"
+CHILD = "tracedock export"
 PEAK = """
 import resource, subprocess, sys
 export = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -55,7 +55,7 @@ def exports() -> list[psutil.Process]:
 
 
 async def exported(columns: Path, *, pack: bool = False, cut: Cut | None = None) -> bytes:
-    writers = Exports()
+    writers = Exports(FORK_SERVER)
     try:
         return b"".join([piece async for piece in writers.document(columns, pack=pack, cut=cut)])
     finally:
@@ -85,32 +85,6 @@ def test_export_process_without_a_call_ends() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_export_process_is_kept_ready_and_replaced_if_it_dies(columns: Path) -> None:
-    async def used() -> tuple[int, int]:
-        writers = Exports()
-        writers.prepare()
-        before = (await appeared(1)).pop()
-        async with aclosing(writers.document(columns)) as pieces:
-            assert await anext(pieces)
-            (running,) = exports()
-        (await appeared(1)).pop().kill()
-        assert [piece async for piece in writers.document(columns)]
-        await writers.close()
-        return before.pid, running.pid
-
-    before, running = asyncio.run(used())
-    assert before == running
-    assert exports() == []
-
-
-async def appeared(count: int) -> list[psutil.Process]:
-    """Return the export processes once their number is `count`."""
-    async with asyncio.timeout(120):
-        while len(children := exports()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
-            await asyncio.sleep(0.01)
-    return children
-
-
 def test_export_process_ends_with_its_server_and_with_its_reader(columns: Path) -> None:
     for end in ("stdin", "stdout"):
         with started(columns) as export:
@@ -135,7 +109,7 @@ def test_crash_of_an_export_is_an_orderly_failure_and_is_logged(
     caplog: pytest.LogCaptureFixture, columns: Path
 ) -> None:
     async def ask() -> None:
-        writers = Exports(keep_ready=False)
+        writers = Exports(FORK_SERVER)
         try:
             broken = Summary(steps=None)  # type: ignore[arg-type] # makes the child crash
             cut = Cut(Selection(steps=[1]), broken, "a broken summary")
@@ -151,7 +125,7 @@ def test_crash_of_an_export_is_an_orderly_failure_and_is_logged(
 
 def test_killed_export_has_failed(columns: Path) -> None:
     async def killed() -> None:
-        writers = Exports()
+        writers = Exports(FORK_SERVER)
         try:
             async with aclosing(writers.document(columns)) as pieces:
                 async for _ in pieces:
@@ -167,7 +141,7 @@ def test_killed_export_has_failed(columns: Path) -> None:
 
 def test_closed_export_ends_its_process_and_removes_its_spill(columns: Path) -> None:
     async def abandoned_export() -> Path:
-        writers = Exports()
+        writers = Exports(FORK_SERVER)
         async with aclosing(writers.document(columns, order="original")) as pieces:
             await anext(pieces)
             (export,) = exports()
@@ -183,14 +157,14 @@ def test_closed_export_ends_its_process_and_removes_its_spill(columns: Path) -> 
 
 def test_number_of_concurrent_exports_is_bounded(columns: Path) -> None:
     async def crowd() -> int:
-        writers = Exports()
+        writers = Exports(FORK_SERVER)
         readers = [writers.document(columns) for _ in range(AT_ONCE + 1)]
         for reader in readers[:AT_ONCE]:
             await anext(reader)
         waiting = asyncio.ensure_future(anext(readers[AT_ONCE]))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(waiting), 0.1)
-        most = len(exports())  # no process is kept ready before an export has ended
+        most = len(exports())
         await readers[0].aclose()
         assert await waiting
         for reader in readers:
@@ -204,7 +178,7 @@ def test_number_of_concurrent_exports_is_bounded(columns: Path) -> None:
 
 def test_closing_ends_all_exports_even_those_that_are_not_read(columns: Path) -> None:
     async def closed() -> None:
-        writers = Exports()
+        writers = Exports(FORK_SERVER)
         reader = writers.document(columns)
         await anext(reader)
         await writers.close()

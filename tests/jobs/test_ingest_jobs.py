@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from service.jobs.children.fork_server import ForkServer
 from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.slots import SMALL_BYTES
 from service.store.catalog import State
@@ -47,40 +48,6 @@ def test_queued_trace_becomes_ready(parts: Parts, trace: Path) -> None:
         assert ingests.progress(trace_id) is None
 
     run(work())
-
-
-def test_ingest_child_is_kept_ready_used_and_replaced(parts: Parts, trace: Path) -> None:
-    async def work() -> None:
-        ingests = parts.ingests(keep_ready=True)
-        ingests.start()
-        assert ingests._pool._warm
-        await ingests._pool._warm
-        [ready] = workers()
-        trace_id = parts.add(trace, "rank3.json")
-        ingests.wake()
-        settled = await ingests.settled(trace_id, within_s=PATIENCE_S)
-        assert settled.state is State.READY
-        assert settled.summary
-        assert settled.summary.counts == expected(SHAPE).counts
-        [replacement] = await appeared(1)
-        assert replacement != ready
-
-        replacement.kill()  # the pool notices this at its next use
-        trace_id = parts.add(trace)
-        ingests.wake()
-        assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
-        await ingests.close()
-        assert workers() == []
-
-    run(work())
-
-
-async def appeared(count: int) -> list[psutil.Process]:
-    """Return the children once their number is `count`."""
-    async with asyncio.timeout(120):
-        while len(children := workers()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
-            await asyncio.sleep(0.01)
-    return children
 
 
 def test_later_trace_is_read_when_the_queue_is_woken(parts: Parts, trace: Path) -> None:
@@ -169,7 +136,8 @@ def test_trace_that_kills_its_child_does_not_block_the_next(parts: Parts, trace:
 
 
 def test_trace_fails_if_its_child_cannot_be_started(parts: Parts, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.jobs.children.process.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("service.jobs.children.fork_server.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("tests.jobs.conftest.FORK_SERVER", ForkServer())
 
     async def work() -> None:
         trace_id = parts.add(trace)
@@ -349,7 +317,7 @@ def test_all_waits_for_a_trace_end_with_its_ingest(parts: Parts, trace: Path) ->
 
 def test_progress_of_a_trace_only_grows(parts: Parts, tmp_path: Path) -> None:
     async def work() -> None:
-        path = write_trace(tmp_path / "large", sized(TraceShape(kernels=500), 25_000_000))
+        path = write_trace(tmp_path / "large", sized(TraceShape(kernels=500), 75_000_000))
         trace_id = parts.add(path)
         ingests = parts.ingests()
         ingests.start()

@@ -1,10 +1,13 @@
 """Messages between the server and its children arrive unchanged, and other text is refused."""
 
 import asyncio
+import os
+from io import FileIO
 
 import pytest
 from pydantic import ValidationError
 
+from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import (
     HEADER,
     Begun,
@@ -13,20 +16,30 @@ from service.jobs.children.messages import (
     Crashed,
     Done,
     Drop,
+    Exited,
     Failed,
+    Fork,
+    Forked,
     Grown,
+    Kill,
     Message,
+    NotForked,
     Output,
     Progressed,
     frame_head,
     message_of,
 )
-from service.jobs.children.process import ChildProcess, start_python
+from service.jobs.children.process import ChildProcess
 from service.streaming.source import Progress
 from service.trace.errors import ErrorDocument, NothingSelected, error_from_document
 from tests.jobs.frames import frames_of
 
 MESSAGES: list[Message] = [
+    Fork(Kind.ANALYSIS, ["/a folder/é"]),
+    Kill(1),
+    Forked(2),
+    NotForked("no memory"),
+    Exited(3, -9),
     Call("SplitTask", 3, "a client", 1 << 40),
     Drop(1),
     Grown(1 << 50),
@@ -62,10 +75,20 @@ def test_error_of_a_failure_is_raised_again_as_it_was() -> None:
     assert (type(raised), raised.as_dict()) == (NothingSelected, error.as_dict())
 
 
+async def child_that_sent(output: bytes) -> ChildProcess:
+    """Return a child that has sent this output and has ended."""
+    (input_end, child_input), (read_end, write_end) = os.pipe(), os.pipe()
+    os.close(input_end)
+    os.write(write_end, output)
+    os.close(write_end)
+    exit_status = asyncio.get_running_loop().create_future()
+    exit_status.set_result(0)
+    return await ChildProcess.connect(FileIO(child_input, "w"), FileIO(read_end), 0, exit_status, lambda _: None)
+
+
 async def exchanged(output: bytes) -> tuple[list[Message], int]:
     """Return the messages that the server receives from a child with this output, and the exit status."""
-    process = await start_python("-c", f"import sys; sys.stdout.buffer.write({output!r})")
-    child, messages = ChildProcess(process), []
+    child, messages = await child_that_sent(output), []
     while message := await child.receive():
         messages.append(message)
     return messages, await child.wait()
@@ -85,7 +108,7 @@ def test_child_that_ends_within_a_message_has_ended(cut: int) -> None:
 def test_child_that_ends_within_a_body_has_no_whole_body() -> None:
     async def body() -> bytes | None:
         output = frame_head(Done(), 100) + b"short"
-        child = ChildProcess(await start_python("-c", f"import sys; sys.stdout.buffer.write({output!r})"))
+        child = await child_that_sent(output)
         assert await child.receive() == Done()
         result = await child.whole_body()
         await child.end()

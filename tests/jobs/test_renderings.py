@@ -15,7 +15,7 @@ from service.trace.errors import ExportFailed, NothingSelected
 from service.trace.selection import Selection
 from service.trace.selection_fields import Args
 from tests.cutting.test_cut import ingested
-from tests.processes import living
+from tests.processes import FORK_SERVER, living
 from tests.traces import TraceShape, sized, trace_chunks
 
 LANES = 16_000  # so many that their report is larger than pipes and their readers hold
@@ -26,7 +26,7 @@ def written(trace: Source, selection: Selection | None = None, args: Args = "all
     reports: list[RenderReport] = []
 
     async def take() -> bytes:
-        renderings = Renderings()
+        renderings = Renderings(FORK_SERVER)
         try:
             document = renderings.document(trace.columns, trace.summary, selection, args, reports.append)
             async with asyncio.timeout(60):
@@ -80,10 +80,10 @@ def test_closed_rendering_ends_its_process(tmp_path: Path) -> None:
     trace = ingested(text, tmp_path / "trace")
 
     async def leave() -> psutil.Process:
-        renderings = Renderings()
+        renderings = Renderings(FORK_SERVER)
         async with aclosing(renderings.document(trace.columns, trace.summary, None, "all", lambda _: None)) as document:
             await anext(document)
-            (begun,) = living("service.jobs.children render")
+            (begun,) = living("tracedock render")
         await renderings.close()
         return begun
 

@@ -15,7 +15,6 @@ from service.analysis.reading_cache import ReadingCache
 from service.cutting.source import Source
 from service.jobs.children.encoding import decode, encode
 from service.jobs.children.kinds import Kind
-from service.jobs.children.pool import Pool
 from service.jobs.children.task_process import TaskProcess
 from service.jobs.children.tasks import TASK_NAMES
 from service.jobs.children.tasks.base import Task
@@ -29,6 +28,7 @@ from service.trace.slices import SliceReference
 from service.trace.summary import Summary
 from tests.analysis.training import Training
 from tests.cutting.test_cut import ingested
+from tests.processes import FORK_SERVER
 
 RUN = """
 import pickle, sys
@@ -140,6 +140,6 @@ def test_child_returns_the_result_that_the_task_has_here(source: Source) -> None
     task = PlanTask(source, Selection(), "parts", 2)
 
     async def in_child() -> Any:
-        return (await TaskProcess(Pool(Kind.DERIVE, keep_warm=False), task).ended).result
+        return (await TaskProcess(FORK_SERVER, Kind.DERIVE, task).ended).result
 
     assert asyncio.run(in_child()) == task.run()

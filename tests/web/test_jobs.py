@@ -31,8 +31,8 @@ def test_ingest_is_followed_by_events_without_polling(page: Page, server: Server
     with connected(server) as upload:
         head = f"PUT /api/v1/traces/followed.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         upload.sendall(head.encode() + body[:half])
-        until(server, lambda: server.children("service.jobs.children ingest") != [])
-        [worker] = server.children("service.jobs.children ingest")
+        until(server, lambda: server.children("tracedock ingest") != [])
+        [worker] = server.children("tracedock ingest")
         worker.suspend()  # so that the page opens before ingest ends
         upload.sendall(body[half:])
         assert upload.recv(1 << 16).startswith(b"HTTP/1.1 201")

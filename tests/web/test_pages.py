@@ -39,7 +39,7 @@ def limit_upload(page: Page, bytes_per_s: int | None) -> None:
 @contextmanager
 def halted_workers(server: Server) -> Iterator[None]:
     """Wait for an ingest process, and suspend all of them while the block runs."""
-    while not (workers := server.children("service.jobs.children ingest")):
+    while not (workers := server.children("tracedock ingest")):
         pass
     for worker in workers:
         worker.suspend()

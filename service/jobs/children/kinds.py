@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 PACKAGE = "service.jobs.children"
-"""The module on the command line of every child; its first argument is the kind."""
+"""The package of the modules that run children."""
 
 
 class Kind(StrEnum):
@@ -29,3 +29,11 @@ ENTRIES = {
     Kind.ANALYSIS: f"{PACKAGE}.analysis_child",
 }
 """The module of each kind. Its ``main(channel, *arguments)`` runs the child and returns its exit status."""
+
+FORK_SERVER_TITLE = "tracedock fork server"
+"""The command line that process lists show for the fork server."""
+
+
+def title_of(kind: Kind) -> str:
+    """Return the command line that process lists show for a child."""
+    return f"tracedock {kind}"

@@ -1,17 +1,23 @@
-"""The protocol between the server and its children.
+"""The protocols between the server, its children and its fork server.
 
-Both directions of the pipes carry frames. A frame consists of a header with two lengths, a message of the first length
-and a body of the second length. A message is the name of its class, a space, and its fields as JSON. The meaning of the
-body depends on the message.
+Both directions of a child's pipes carry frames. A frame consists of a header with two lengths, a message of the first
+length and a body of the second length. A message is the name of its class, a space, and its fields as JSON. The meaning
+of the body depends on the message.
 
 The server sends `Call` for each task. The child answers a call with any number of `Begun`, `Progressed` and `Output`,
 and then with one of `Done`, `Failed` and `Crashed`.
+
+The server and the fork server exchange datagrams, each of one message. The server sends `Fork` for each child and
+`Kill` for each child that it no longer needs. The fork server answers each `Fork`, in order, with `Forked` or
+`NotForked`, and sends `Exited` for each child that has ended.
 """
 
 import struct
 from dataclasses import dataclass
+from typing import get_args
 
 from service.jobs.children.encoding import decode, encode
+from service.jobs.children.kinds import Kind
 from service.streaming.source import Progress
 from service.trace.errors import ErrorDocument
 
@@ -114,22 +120,59 @@ class Crashed:
     id: int = 0
 
 
-Message = Call | Drop | Grown | Complete | Begun | Progressed | Output | Done | Failed | Crashed
+@dataclass(frozen=True)
+class Fork:
+    """Server to fork server: fork a child. The datagram carries the child's input and output as file descriptors."""
+
+    kind: Kind
+    arguments: list[str]
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Server to fork server: kill a child, unless it has ended."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Forked:
+    """Fork server to server: the child of the oldest unanswered `Fork` runs."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class NotForked:
+    """Fork server to server: the system refused the oldest unanswered `Fork`."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class Exited:
+    """Fork server to server: a child has ended with an exit status, which is negative for a signal."""
+
+    pid: int
+    status: int
+
+
+ChildMessage = Call | Drop | Grown | Complete | Begun | Progressed | Output | Done | Failed | Crashed
+ForkMessage = Fork | Kill | Forked | NotForked | Exited
+Message = ChildMessage | ForkMessage
 
 _MESSAGES: dict[str, type[Message]] = {
-    message.__name__: message
-    for message in (Call, Drop, Grown, Complete, Begun, Progressed, Output, Done, Failed, Crashed)
+    message.__name__: message for message in (*get_args(ChildMessage), *get_args(ForkMessage))
 }
 
 
-def frame_head(message: Message, body_size: int = 0) -> bytes:
-    """Encode the part of a frame before the body."""
-    text = b"%s %s" % (type(message).__name__.encode(), encode(message))
-    return HEADER.pack(len(text), body_size) + text
+def text_of(message: Message) -> bytes:
+    """Encode a message."""
+    return b"%s %s" % (type(message).__name__.encode(), encode(message))
 
 
 def message_of(text: bytes) -> Message:
-    """Decode the message of a frame.
+    """Decode a message.
 
     Raises:
         KeyError: no message has that name.
@@ -137,3 +180,9 @@ def message_of(text: bytes) -> Message:
     """
     name, _, fields = text.partition(b" ")
     return decode(_MESSAGES[name.decode()], fields)
+
+
+def frame_head(message: Message, body_size: int = 0) -> bytes:
+    """Encode the part of a frame before the body."""
+    text = text_of(message)
+    return HEADER.pack(len(text), body_size) + text

@@ -1,86 +1,63 @@
 """The server's end of the pipes to a child."""
 
-import os
-import signal
-import sys
-from asyncio import IncompleteReadError, create_subprocess_exec
-from asyncio.subprocess import PIPE, Process
-from contextlib import suppress
+import asyncio
+from asyncio import BaseProtocol, Future, IncompleteReadError, StreamReader, StreamReaderProtocol, WriteTransport
+from collections.abc import Callable
+from io import FileIO
 
 from service.jobs.children.encoding import encode
-from service.jobs.children.kinds import PACKAGE, Kind
 from service.jobs.children.messages import HEADER, Call, Message, frame_head, message_of
 
 READ_SIZE = 1 << 20
 """Bytes of a child's output that the server reads ahead."""
-
-MEMORY = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
-    "NUMPY_MADVISE_HUGEPAGE": "0",
-}
-"""Environment variables of children that control memory allocation. The server's own environment overrides them.
-
-Children that read traces spent a third of their time on touching new memory. So Arrow allocates from the C library
-like all other code, and all threads share two heaps, which keep freed memory for reuse; a child returns its memory
-when it ends. NumPy requests no huge pages: in a virtual machine, the first touch of huge pages took twice as long as
-that of small ones. See mallopt(3), https://arrow.apache.org/docs/cpp/env_vars.html and
-https://numpy.org/doc/stable/reference/global_state.html.
-"""
-
-
-async def start_python(*arguments: str) -> Process:
-    """Start a Python interpreter with pipes for its input and output; raises `OSError`."""
-    return await create_subprocess_exec(
-        sys.executable, *arguments,
-        stdin=PIPE, stdout=PIPE, env={**MEMORY, **os.environ}, start_new_session=True, limit=READ_SIZE,
-    )  # fmt: skip
 
 
 class ChildProcess:
     """A child process that exchanges messages with the server.
 
     Args:
-        process: the process, with pipes for its input and output.
+        child_input: writes to the child's input.
+        output: reads the child's output.
+        pid: the id of the process.
+        exit_status: its future exit status, negative for a signal.
+        kill: kills the process of an id, if it still runs.
     """
 
-    def __init__(self, process: Process) -> None:
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("a child is started with pipes")
-        self._process = process
-        self._input = process.stdin
-        self._output = process.stdout
+    def __init__(
+        self,
+        child_input: WriteTransport,
+        output: StreamReader,
+        pid: int,
+        exit_status: Future[int],
+        kill: Callable[[int], object],
+    ) -> None:
+        self.pid = pid
+        self._input = child_input
+        self._output = output
+        self._exit_status = exit_status
+        self._kill = kill
         self._body_left = 0
 
     @classmethod
-    async def start(cls, kind: Kind, *arguments: str) -> "ChildProcess":
-        """Start a child.
-
-        Args:
-            kind: the kind of child.
-            arguments: further arguments of its command line.
-
-        Raises:
-            OSError: the child can't be started.
-        """
-        return cls(await start_python("-m", PACKAGE, kind, *arguments))
-
-    @property
-    def pid(self) -> int:
-        """The id of the process."""
-        return self._process.pid
+    async def connect(
+        cls, child_input: FileIO, output: FileIO, pid: int, exit_status: Future[int], kill: Callable[[int], object]
+    ) -> "ChildProcess":
+        """Return the child process at the other ends of two pipes; closing the child's streams closes the pipes."""
+        loop = asyncio.get_running_loop()
+        reader = StreamReader(READ_SIZE)
+        await loop.connect_read_pipe(lambda: StreamReaderProtocol(reader), output)
+        writer, _ = await loop.connect_write_pipe(BaseProtocol, child_input)
+        return cls(writer, reader, pid, exit_status, kill)
 
     @property
     def is_alive(self) -> bool:
         """True until the server has noticed the end of the process."""
-        return self._process.returncode is None
+        return not self._exit_status.done()
 
     @property
     def is_busy_reading(self) -> bool:
         """True while the server's buffer holds data that the child has not read yet."""
-        return bool(self._input.transport.get_write_buffer_size())
+        return bool(self._input.get_write_buffer_size())
 
     def call(self, task: object, *, call_id: int = 0, client: str = "", spill_max: int | None = None) -> None:
         """Send the call of a task; see `Call` for the arguments."""
@@ -122,10 +99,8 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill the process if it still runs."""
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                # not Process.kill(): that may reap a process that has just ended, whose status asyncio then never sees
-                os.kill(self.pid, signal.SIGKILL)
+        if self.is_alive:
+            self._kill(self.pid)
 
     def close_input(self) -> None:
         """Close the pipe to the child, which makes the child end."""
@@ -133,9 +108,11 @@ class ChildProcess:
 
     async def wait(self) -> int:
         """Wait for the end of the process and return its exit status, negative for a signal."""
-        while await self._output.read(READ_SIZE):  # asyncio waits for unread output before it reports the end
+        while await self._output.read(READ_SIZE):  # the child may wait for its output to be read
             pass
-        return await self._process.wait()
+        status = await asyncio.shield(self._exit_status)
+        self._input.close()
+        return status
 
     async def end(self) -> int:
         """Kill the process if it still runs, and return its exit status once it is gone."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from service.jobs.children.encoding import decode
+from service.jobs.children.fork_server import ForkServer
+from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Complete, Crashed, Done, Failed, Grown, Progressed
-from service.jobs.children.pool import Pool
 from service.jobs.children.process import ChildProcess
 from service.jobs.children.tasks.base import Task
 from service.streaming.source import Progress
@@ -40,13 +41,22 @@ class TaskProcess(Generic[R]):
     """Runs a task in a child, from its construction on.
 
     Args:
-        pool: starts the child.
+        fork_server: starts the child.
+        kind: the kind of child that runs the task.
         task: the task.
         on_progress: called whenever the task has reported progress.
     """
 
-    def __init__(self, pool: Pool, task: Task[R], *, on_progress: Callable[[], object] = lambda: None) -> None:
-        self._pool = pool
+    def __init__(
+        self,
+        fork_server: ForkServer,
+        kind: Kind,
+        task: Task[R],
+        *,
+        on_progress: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._fork_server = fork_server
+        self._kind = kind
         self._task = task
         self._file_state: Grown | Complete | None = None
         self._child: ChildProcess | None = None
@@ -88,7 +98,7 @@ class TaskProcess(Generic[R]):
 
     async def _run(self) -> Outcome[R]:
         try:
-            child = await self._pool.take()
+            child = await self._fork_server.fork(self._kind)
         except OSError as error:
             return Outcome(f"could not be started: {error}")
         try:
