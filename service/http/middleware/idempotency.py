@@ -80,7 +80,7 @@ class IdempotencyMiddleware:
             await as_problem(refusal)(scope, receive, send)
 
     async def _response(self, key: Key, request: Request, body: Body) -> ASGIApp:
-        """Return the response, recorded already: a client may repeat its request as soon as it has the response."""
+        """Return the response after recording it: a client may repeat its request once it has the response."""
         scope, keys = request.scope, self._services.idempotency
         content = await _small_body(request, body)
         digest = _digest(request, content or b"")

@@ -36,7 +36,7 @@ class Connection(Protocol):
     def check(self, now: float) -> None:
         """End the connection if its client is too slow.
 
-        The call is periodic. `now` is in seconds of the loop's clock.
+        Called periodically; `now` is in seconds of the loop's clock.
         """
 
     def close_idle(self) -> None:

@@ -35,7 +35,7 @@ _DRAINED = 48 << 10
 RETRY_AFTER_S = 5
 _CODES = {408: "too_slow", 414: "target_too_long", 431: "head_too_large", 503: "too_many_connections"}
 CONNECTION = "tracedock.connection"
-"""Key in the ``extensions`` of an ASGI scope: the `ClientConnection` of the request."""
+"""Key of a request's `ClientConnection` in the ``extensions`` of its ASGI scope."""
 
 
 @dataclass
