@@ -1,4 +1,4 @@
-"""Authentication: by a token, or by the session cookie that a browser has received for one."""
+"""Authentication: by a token, or by a session cookie that a browser receives in exchange for a token."""
 
 import secrets
 import time
@@ -13,13 +13,13 @@ from service.store.tokens import Scope, Token, Tokens, digest_of
 from service.trace.errors import InsufficientScope, TokenRequired, Unauthorized, WrongOrigin
 
 SESSION_S = 7 * 24 * 3600
-"""Seconds that a browser stays logged in; a restart of the server logs all out."""
+"""Seconds that a browser stays logged in; a restart of the server logs all browsers out."""
 SESSIONS_MAX = 10_000
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """The caller of a request: the name of its token, or `local` if none is required."""
+    """The caller of a request. Its name is that of its token, or `local` if no token is required."""
 
     name: str
     scope: Scope
@@ -36,12 +36,12 @@ class _Session:
 
 
 class Authenticator:
-    """Authenticates requests. Sessions in memory, like tokens on disk, are stored as digests: no secret is stored.
+    """Authenticates requests. Only digests of secrets are stored, for sessions in memory as for tokens on disk.
 
     Args:
-        settings: the address of the server, and the token of the setting.
+        settings: the address of the server, and the token in TRACEDOCK_TOKEN.
         tokens: the tokens on disk.
-        clock: seconds, for the expiry of sessions.
+        clock: returns the time in seconds, for the expiry of sessions.
 
     Raises:
         TokenRequired: the server is reachable from other machines, and there is no token.
@@ -64,7 +64,7 @@ class Authenticator:
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """All tokens."""
+        """The token in TRACEDOCK_TOKEN, if it is set, and all tokens on disk."""
         return self._set + self._stored.all()
 
     @property
@@ -96,7 +96,7 @@ class Authenticator:
 
     def _token(self, secret: str) -> Token:
         """Return the token with that secret; raises `Unauthorized`."""
-        matches = [token for token in self.tokens if token.is_of(secret)]  # all are compared, for constant time
+        matches = [token for token in self.tokens if token.is_of(secret)]  # all tokens are compared, for constant time
         if not matches:
             raise Unauthorized("The token is unknown, or was revoked.")
         return matches[0]
@@ -108,7 +108,11 @@ class Authenticator:
         return next((token for token in self.tokens if token.digest == session.token), None)
 
     def log_in(self, secret: str) -> tuple[str, Visitor]:
-        """Start a session for a token, and return its secret for the cookie; raises `Unauthorized`."""
+        """Start a session for the token with that secret; raises `Unauthorized`.
+
+        Returns:
+            The secret of the session for the cookie, and the visitor.
+        """
         token = self._token(secret)
         now = self._clock()
         kept = [(digest, session) for digest, session in self._sessions.items() if session.ends > now]
@@ -118,7 +122,7 @@ class Authenticator:
         return cookie, Visitor(token.name, token.scope, by_cookie=True)
 
     def log_out(self, secret: str) -> None:
-        """End a session; an unknown one is ignored."""
+        """End the session with that secret; an unknown secret is ignored."""
         self._sessions.pop(digest_of(secret), None)
 
 
@@ -129,7 +133,7 @@ def identity(connection: HTTPConnection) -> tuple[str, str]:
 
 
 def cookie_name(connection: HTTPConnection) -> str:
-    """Return the name of the cookie. It has the port, because browsers share cookies among all ports of a host."""
+    """Return the name of the cookie. It contains the port, because browsers share cookies among all ports of a host."""
     _, port = connection.scope.get("server") or ("", 0)
     return f"tracedock_{port}"
 

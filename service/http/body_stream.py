@@ -12,7 +12,7 @@ from service.trace.errors import ExpectationFailed, IncompleteBody, TracedockErr
 BLOCK = 1 << 20
 """Bytes of a block."""
 DRAIN_S = 2.0
-"""Seconds for which a refused body is read."""
+"""Maximum seconds for which the rest of a refused body is read."""
 
 
 def announced_size(request: Request) -> int | None:
@@ -29,10 +29,10 @@ def check_expectation(request: Request) -> None:
 
 
 class Body:
-    """The body of a request, as it arrives; made by `receiving`.
+    """The body of a request, read while it arrives.
 
     Args:
-        chunks: its bytes.
+        chunks: the chunks of bytes of the body.
         stalled_s: seconds without a byte after which the client counts as disconnected; None for no limit.
     """
 
@@ -42,12 +42,12 @@ class Body:
         self.is_started = False
 
     async def each(self, write: Callable[[memoryview], Coroutine[Any, Any, None]]) -> None:
-        """Write each of its `blocks` while the next one is read; raises the errors of `write`, or `IncompleteBody`."""
+        """Write each of the `blocks` while the next one is read; raises `IncompleteBody`, or an error of `write`."""
         writing: asyncio.Task[None] | None = None
         try:
             async for block in self.blocks():
                 if writing:
-                    await asyncio.wait([writing])  # not the task itself, so that it is not cancelled
+                    await asyncio.wait([writing])  # awaiting the task itself would pass a cancellation on to it
                     writing.result()
                 writing = asyncio.create_task(write(block))
         finally:
@@ -56,9 +56,12 @@ class Body:
                 writing.result()
 
     async def blocks(self) -> AsyncIterator[memoryview]:
-        """Yield blocks of `BLOCK` bytes, and then the rest; raises `IncompleteBody` after the last byte that arrived.
+        """Yield blocks of `BLOCK` bytes, and then the rest.
 
-        Each block is valid until the next but one: they alternate between two buffers.
+        Blocks alternate between two buffers: each is valid until the next but one is requested.
+
+        Raises:
+            IncompleteBody: the client disconnected or stalled; all bytes that arrived were yielded before.
         """
         filled, failure = 0, None
         block, other = memoryview(bytearray(BLOCK)), memoryview(b"")
@@ -82,7 +85,7 @@ class Body:
             raise IncompleteBody(failure)
 
     async def _chunks_in_time(self) -> AsyncIterator[bytes]:
-        """Yield the bytes; raises `TimeoutError` if none arrive for too long."""
+        """Yield the chunks; raises `TimeoutError` if no byte arrives for `stalled_s` seconds."""
         while True:
             if self._stalled_s is None:
                 chunk = await anext(self._chunks, None)
@@ -95,7 +98,7 @@ class Body:
             yield chunk
 
     async def drain(self) -> None:
-        """Read the rest of the body for a while: a client that is cut off while it sends reads no response."""
+        """Read the rest of the body, for at most `DRAIN_S`: a client cut off while sending loses the response."""
         with suppress(TimeoutError, ClientDisconnect):
             async with asyncio.timeout(DRAIN_S):
                 async for _ in self._chunks:
@@ -104,13 +107,17 @@ class Body:
 
 @asynccontextmanager
 async def receiving(request: Request, *, stalled_s: float | None = None) -> AsyncIterator[Body]:
-    """Read the body of a request; the rest is drained if the body is refused within the block."""
+    """Provide the body of a request; if the ``async with`` block raises `TracedockError`, drain the rest of the body.
+
+    Raises:
+        ExpectationFailed: the client expects something other than ``100-continue``.
+    """
     check_expectation(request)
     body = Body(request.stream(), stalled_s)
     try:
         yield body
     except TracedockError:
-        # a client that expects 100-continue, and has not begun, waits for the response and sends nothing
+        # a client that expects 100-continue and has sent nothing yet waits for the response: nothing to drain
         if body.is_started or "expect" not in request.headers:
             await body.drain()
         raise

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 BODY_MAX = 16 << 20
-"""Bytes of a body."""
+"""Maximum bytes of a body."""
 
 
 class _BoundedRequest(Request):
@@ -16,7 +16,7 @@ class _BoundedRequest(Request):
         size = 0
         async for chunk in super().stream():
             size += len(chunk)
-            if size > BODY_MAX:  # FastAPI passes no other type of error on from here
+            if size > BODY_MAX:  # FastAPI would turn an error of another type into 400
                 raise HTTPException(413, f"The body is larger than the limit of {BODY_MAX} bytes.")
             yield chunk
 

@@ -1,4 +1,4 @@
-"""Cursors of pages that are listed newest first, and timestamps."""
+"""Cursors of lists that are sorted newest first, and timestamps."""
 
 import base64
 import binascii
@@ -8,7 +8,7 @@ from service.trace.errors import BadCursor
 
 
 def timestamp(created_ns: int) -> str:
-    """Return a time as the API formats it, in UTC with milliseconds."""
+    """Format a time, given in ns since the epoch, for the API: ISO 8601 in UTC, with milliseconds."""
     return f"{datetime.fromtimestamp(created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
 
 
@@ -23,7 +23,7 @@ def read_cursor(cursor: str | None) -> tuple[int, str] | None:
         return None
     try:
         created, last_id = base64.urlsafe_b64decode(cursor).decode().split(".")
-        int(created).to_bytes(8, signed=True)  # SQLite compares no larger numbers
+        int(created).to_bytes(8, signed=True)  # SQLite integers have at most 8 bytes
         return int(created), last_id
     except (ValueError, OverflowError, binascii.Error) as error:
         raise BadCursor(f"{cursor[:100]!r} is not the `next` of a page.") from error

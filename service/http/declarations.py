@@ -15,9 +15,9 @@ from service.http.hosts import SAFE
 
 AccessScope = Literal["public", "read", "write"]
 WEBSOCKET = "WEBSOCKET"
-"""The method under which routes of WebSockets are listed."""
+"""The method under which a `RouteTable` lists the routes of WebSockets."""
 _TARGET_MAX = 200
-"""Characters of the path of an undeclared request in the audit log."""
+"""Maximum characters of the path of an undeclared request in the audit log."""
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -29,9 +29,9 @@ class Declaration:
     Attributes:
         scope: the scope that a token needs; the path of a `public` route needs no token, whatever the method.
         audit: the action in the audit log; empty if the request changes nothing.
-        unlogged_status: the status of a response that has changed nothing, and is not logged.
-        idempotent: whether a request with an `Idempotency-Key` is done once.
-        receives_trace: whether the body is a trace, or a part of one.
+        unlogged_status: the status of responses that are not logged, unless they have a `Tracedock-Trace`; 0 for none.
+        idempotent: whether a request with an `Idempotency-Key` is handled only once.
+        receives_trace: whether the body is a trace, or a part of a trace.
     """
 
     scope: AccessScope = "write"
@@ -46,7 +46,7 @@ class Call:
     """A request resolved by its method and path.
 
     Attributes:
-        declaration: of the route that will answer.
+        declaration: the declaration of the route that will answer.
         is_public: whether the path needs no token.
         parameters: the values in the path.
     """
@@ -70,7 +70,7 @@ def declares(
     idempotent: bool = False,
     receives_trace: bool = False,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Declare an endpoint, or an app that is mounted; see `Declaration` for the arguments."""
+    """Declare an endpoint or a mounted app; see `Declaration` for the arguments."""
     declaration = Declaration(scope, audit, unlogged_status, idempotent, receives_trace)
 
     def declare(endpoint: Endpoint) -> Endpoint:
@@ -81,7 +81,7 @@ def declares(
 
 
 def declaration_of(endpoint: Callable[..., Any] | None) -> Declaration | None:
-    """Return the declaration of an endpoint, or of a mounted app; None without one."""
+    """Return the declaration of an endpoint or of a mounted app; None if it has none."""
     return None if endpoint is None else _DECLARATIONS.get(endpoint)
 
 
@@ -106,7 +106,7 @@ class RouteTable:
                 self._unsafe.setdefault(method, []).append((route.path_regex, declaration))
 
     def call(self, method: str, path: str) -> Call:
-        """Resolve a request.
+        """Resolve a request. A safe method needs at most read scope, whatever its route declares.
 
         Args:
             method: its method, or `WEBSOCKET`.

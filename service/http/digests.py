@@ -17,7 +17,8 @@ def promised_digests(fields: Iterable[str]) -> dict[str, bytes]:
     """Parse digest fields, and return the digests by hashlib's names; unknown algorithms are skipped.
 
     Raises:
-        BadDigest: a field is not a dictionary of byte sequences, a digest has a wrong length, or two digests differ.
+        BadDigest: a field is not a dictionary of byte sequences, a digest has a wrong length, or two digests
+            of the same algorithm differ.
     """
     digests: dict[str, bytes] = {}
     for field in fields:

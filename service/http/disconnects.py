@@ -11,10 +11,10 @@ Result = TypeVar("Result")
 
 
 async def cancelled_on_disconnect(request: Request, work: Coroutine[None, None, Result]) -> Result:
-    """Return the result of some work, which is cancelled as soon as the client disconnects.
+    """Await work and return its result, or cancel the work as soon as the client disconnects.
 
     Args:
-        request: the client's, whose body has been read.
+        request: the client's request; its body must have been read.
         work: the work.
 
     Raises:

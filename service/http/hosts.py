@@ -1,8 +1,8 @@
 """Checks of the host and the origin of requests: protection against pages of other sites.
 
-A page of any site can have the browser send requests to this server, even if no other machine can reach it. The browser
-reports the page in ``Origin`` and ``Sec-Fetch-Site``. If the name of the site was made to resolve to this machine (DNS
-rebinding), that name is in ``Host``.
+A page of any site can make the browser send requests to this server, even if no other machine can reach the server. The
+browser reports the origin of the page in ``Origin`` and ``Sec-Fetch-Site``. If an attacker makes the name of the site
+resolve to this machine (DNS rebinding), ``Host`` contains that name.
 """
 
 import re
@@ -50,7 +50,7 @@ def _listed(setting: str) -> set[str]:
 
 
 def _origin(text: str) -> str:
-    """Return an origin of the setting in the form that browsers send; raises `BadOrigin`."""
+    """Return an origin from the setting `allowed_origins`, in the form that browsers send; raises `BadOrigin`."""
     origin = text.rstrip("/")
     if not _ORIGIN.fullmatch(origin):
         raise BadOrigin(
@@ -78,15 +78,15 @@ class Hosts:
         self.origins = frozenset(map(_origin, _listed(settings.allowed_origins)))
 
     def check(self, connection: HTTPConnection, *, safe: bool) -> None:
-        """Check the host of a request, and the origin of one that is not safe.
+        """Check the host of a request, and also its origin if its method is not safe.
 
         Raises:
             WrongHost: the request is for another server.
-            WrongOrigin: a page of another site has made it.
+            WrongOrigin: a page of another site has made the request.
         """
         fields = connection.headers.getlist("host")
         name = host_name(fields[0]) if len(fields) == 1 else ""
-        # no foreign page has an address of this machine as its name
+        # an IP address is safe: DNS rebinding needs a name
         if name not in self._names and not (self._exposed and _is_address(name)):
             raise WrongHost(
                 f"This server is not called {', '.join(fields)[:200]!r}; the setting allowed_hosts can add that name."

@@ -15,6 +15,7 @@ from service.trace.errors import UnknownJob
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 1000
+"""Milliseconds that a client waits before it connects again."""
 
 
 def event_id(job: Job, progress: Progress | None) -> str:
@@ -31,13 +32,13 @@ async def job_events(
     last: str = "",
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncGenerator[bytes]:
-    """Yield an event whenever a job changes, until it ends; each describes the whole job.
+    """Yield server-sent events: one for each change of a job, until the job ends. Each event describes the whole job.
 
     Args:
-        monitor: reports changes.
-        job_id: of the job.
+        monitor: reports changes of jobs.
+        job_id: the id of the job.
         describe: returns the JSON object of the job.
-        last: the id of the last event that the client received.
+        last: the id of the last event that the client received; empty for a new client.
         heartbeat_s: seconds without a change after which a comment is sent, so that proxies keep the connection.
     """
     yield b"retry: %d\n\n" % RETRY_MS

@@ -13,8 +13,8 @@ class ListenerState:
 
     Attributes:
         trace: the id of the chosen trace; None if none is chosen.
-        port: the port it listens on; 0 if it does not listen.
-        error: why it does not listen; None if it listens or is switched off.
+        port: the port on which it listens; 0 if it does not listen.
+        error: the reason why it does not listen; None if it listens or is switched off.
         server_url: the main server's base URL on this machine.
     """
 
@@ -32,14 +32,15 @@ class ListenerState:
         return bool(self.port and local_address and local_address[1] == self.port)
 
     def forget(self, trace_id: str) -> None:
-        """Clear the chosen trace if it is the trace that was deleted."""
+        """Clear the chosen trace if it is `trace_id`, which was deleted."""
         if self.trace == trace_id:
             self.trace = None
 
     def attach(self, session: Session) -> bool:
         """Record that a tab attaches to a session, and return whether it may resume an interrupted stream.
 
-        A tab names no trace, so it may resume only if no tab was ever attached to another session.
+        A tab names no trace. It may therefore resume only if another tab was attached before, and all tabs ever
+        attached had this session.
         """
         first = self._first_session is None
         self._first_session = self._first_session or session
@@ -51,9 +52,9 @@ class ListenerState:
         self._detached_at = now
 
     def opens_other_file(self, now: float) -> bool:
-        """Return whether a status request, which names no tab, comes from a UI that opens another file.
+        """Return whether a status request comes from a UI that opens another file. The request does not name its tab.
 
-        True at most once after each `detach`.
+        Returns True at most once after each `detach`.
         """
         detached_at, self._detached_at = self._detached_at, None
         return detached_at is not None and now - detached_at < _REOPEN_MAX_S

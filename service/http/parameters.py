@@ -1,4 +1,4 @@
-"""Checks of all routes: the names of query parameters, and the content type of the body.
+"""Checks on the requests of all routes: the names of query parameters, and the content type of the body.
 
 Unknown parameters are refused. If they were ignored, ``?step=2`` would return results for the whole trace.
 """
@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from service.trace.errors import BodyNotJson, RepeatedParameter, UnknownParameter
 
 _SHOWN_MAX = 100
-"""Characters of a client's text in an error message."""
+"""Maximum characters of a client's text in an error message."""
 _LISTS = (list, set, tuple)
 
 PathValues = Mapping[str, str]
@@ -24,14 +24,14 @@ Names = Callable[[PathValues], Iterable[str]]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ADDITIONAL: dict[Callable[..., Any], Names] = {}
-"""The parameters that endpoints read themselves, by the values in the path."""
+"""Additional query parameters of endpoints: functions that return their names for the values in the path."""
 
 
 def also_takes(names: Names) -> Callable[[Endpoint], Endpoint]:
     """Declare query parameters of an endpoint that are not in its signature; each takes one value.
 
     Args:
-        names: returns their names for the values in the path.
+        names: returns the names of these parameters for the values in the path.
     """
 
     def declare(endpoint: Endpoint) -> Endpoint:
@@ -85,7 +85,7 @@ def _check_parameters(request: Request, parameters: Mapping[str, bool]) -> None:
 
 
 def _check_body(request: Request) -> None:
-    """Raise `BodyNotJson` if the body has another content type; a body without one counts as JSON."""
+    """Raise `BodyNotJson` if the body is of another type; a body without a content type counts as JSON."""
     kind = request.headers.get("content-type", "").strip()
     if kind and request.headers.get("content-length") != "0" and not _is_json(kind):
         raise BodyNotJson(

@@ -20,11 +20,11 @@ _LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks", "totals")
 def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
     """Return a trace in the form of `shapes.Trace`.
 
-    The summary is passed on as it is, and not validated again: it may have thousands of entries.
+    The summary is not validated again: it may have thousands of entries.
 
     Args:
         trace: the trace.
-        progress: of its ingest, while that runs.
+        progress: the progress of its ingest; None if the ingest does not run.
     """
     summary = trace.summary_or_empty
     if trace.state.settled:
@@ -80,7 +80,7 @@ def job_object(job: Job, monitor: JobMonitor) -> shapes.Job:
 
 
 def _progress_at_rest(job: Job) -> Progress:
-    """Return the progress of a job that does not run: all of its work if it is done, or none."""
+    """Return the progress of a job that does not run: all bytes if it is done, else none."""
     size = job.size if job.kind == INGEST else 0
     done = size if job.state is JobState.DONE else 0
     return Progress(bytes=done, events=job.events, events_total=job.events, bytes_total=size)
@@ -177,8 +177,8 @@ def import_object(order: Order, orders: Imports, *, limit: int, after: str) -> s
     Args:
         order: the import.
         orders: the records of all imports.
-        limit: files of the page.
-        after: path of the last file of the page before; empty for the first page.
+        limit: maximum number of files of the page.
+        after: path of the last file of the previous page; empty for the first page.
     """
     rows = orders.files(order.id, limit=limit + 1, after=after)
     files = [shapes.ImportedFile(path=file.path, trace=file.trace, why=file.why) for file in rows[:limit]]

@@ -82,7 +82,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
 
 
 def status_of(error: errors.TracedockError) -> int:
-    """Return the status of an error, by its class or the nearest base class in the table; 500 without one."""
+    """Return the status of an error: that of its class or nearest base class in `STATUS`, else 500."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
 
 
@@ -134,7 +134,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Make all errors of the app leave in that format."""
+    """Install handlers that return all errors of the app in the format of this module."""
     app.add_exception_handler(errors.TracedockError, _tracedock_error)
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(RequestValidationError, _invalid)

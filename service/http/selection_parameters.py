@@ -1,4 +1,4 @@
-"""Selection in the query of a request: as one parameter for each field, or as JSON."""
+"""Query parameters of a selection: one for each field, or one with the whole selection as JSON."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -21,17 +21,17 @@ _TYPES: dict[ValueKind, Any] = {
     ValueKind.CHOICE: str | None,
     ValueKind.SWITCH: bool,
 }
-"""Types of parameters; `Selection` checks the ranges of values, so that JSON and parameters fail alike."""
+"""Types of parameters. `Selection` checks the ranges of values, so that JSON and parameters raise the same errors."""
 
 SelectionReader = Callable[..., Selection | None]
 
 
 def selection_reader(fields: Iterable[SelectionField]) -> SelectionReader:
-    """Return a FastAPI dependency with a query parameter for each field, and one for all of them as JSON."""
+    """Return a FastAPI dependency with a query parameter for each field, and one for all fields as JSON."""
     in_query = {field.parameter: field for field in fields if field.parameter}
 
     def read_selection(selection: str | None, **values: Any) -> Selection | None:
-        """Return the selection of the parameters, None without any; raise `BadSelection`."""
+        """Return the selection that the parameters describe, or None without any; raises `BadSelection`."""
         parameters = {name: value for name, value in values.items() if value is not None and value is not False}
         if selection is not None:
             if parameters:
@@ -80,7 +80,7 @@ _JSON = inspect.Parameter(
 selection_of = selection_reader(FIELDS)
 
 NAMES = ("selection", *(field.parameter for field in FIELDS if field.parameter))
-"""The names of the parameters."""
+"""The names of all query parameters of a selection."""
 
 Selected = Annotated[Selection | None, Depends(selection_of)]
-"""The parameters of a route that name a selection; None for the whole trace."""
+"""The type of a route's parameter that receives the selection in the query; None is the whole trace."""

@@ -36,7 +36,7 @@ class Services:
 
     Attributes:
         settings: the settings.
-        engine: the trace_processor that engines run.
+        engine: the path of the trace_processor program that engines run.
         ui: the folder of the Perfetto UI.
         folder: the data folder.
         room: the disk space of the data folder.
@@ -44,17 +44,17 @@ class Services:
         groups: the records of groups.
         jobs: the records of jobs.
         idempotency: the records of idempotency keys.
-        monitor: the progress of jobs, and waiting for them.
+        monitor: reports the progress of jobs, and waits for their end.
         ingests: the jobs that read traces.
-        derivations: the jobs that make traces of traces.
-        imports: the jobs that import files of the server's disk.
+        derivations: the jobs that make traces from other traces.
+        imports: the jobs that import files from the server's disk.
         uploads: the resumable uploads.
         intake: records traces whose files are complete.
         exports: the processes that write downloads.
         analyses: the process that runs analyses.
         fleet: the engines.
         listener: the state of the localhost listener.
-        unanswered: the bytes of WebSocket messages that may wait, of all connections together.
+        unanswered: the budget of bytes for unanswered WebSocket messages, shared by all connections.
         trace_operations: operations on single traces.
         group_operations: operations on groups.
         session_operations: operations on engine sessions.
@@ -92,4 +92,4 @@ def services_of(connection: HTTPConnection) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(services_of)]
-"""The parameter of a route that receives the services."""
+"""The type of a route's parameter that receives the services."""

@@ -1,9 +1,14 @@
 """Encoders of query results: JSON, NDJSON, CSV and Arrow IPC, each streamed from a `Result`.
 
-JSON and Arrow state each column's type first, so they start once the last row is known; NDJSON and CSV start with the
-first row. SQL types are per cell: in JSON and Arrow, a column of integers and doubles is ``double`` if that changes no
-value, and any other mixture is ``string``; the column's description says so. NDJSON and CSV keep the type of each cell.
-Blobs are base64 in the text formats and in mixtures. Infinity is a string, because JSON has no number for it.
+JSON and Arrow state each column's type before the rows, so they start once the result is complete. NDJSON and CSV start
+with the first row.
+
+SQL has types per cell, so a column can mix types. In JSON and Arrow, a column of integers and doubles is ``double`` if
+that changes no value. Any other mixture is ``string``. The description of the column states the conversion. NDJSON and
+CSV keep the type of each cell.
+
+Blobs are base64 in the text formats and in mixtures. Infinity is a string in the text formats, because JSON has no
+number for it.
 """
 
 import asyncio
@@ -34,7 +39,7 @@ Encoder = Callable[[Result], AsyncGenerator[bytes]]
 
 
 def distinct(names: list[str]) -> list[str]:
-    """Return the names, with a number after repeated ones: an object can't have a key twice."""
+    """Return the names, with a number appended to each repeated name: the keys of a JSON object must differ."""
     used: set[str] = set()
     result = []
     for name in names:
@@ -48,7 +53,7 @@ def distinct(names: list[str]) -> list[str]:
 
 
 def _for_text(cell: Cell) -> Any:
-    """Return a cell as JSON and CSV can hold it."""
+    """Convert a cell to a value that JSON and CSV can represent."""
     if type(cell) is bytes:
         return base64.b64encode(cell).decode()
     if type(cell) is float and math.isinf(cell):
@@ -70,8 +75,8 @@ class Column:
 
     Attributes:
         name: its name in SQL.
-        kind: the cell type, `NULL` without any value.
-        description: the conversion, if the cells mix types.
+        kind: the type; `NULL` if the column has no values.
+        description: the conversion, if the cells mix types; otherwise None.
     """
 
     name: str
@@ -87,7 +92,10 @@ class Column:
 
 
 async def columns_of(result: Result) -> list[Column]:
-    """Return the columns of a complete result; only columns that mix numbers are scanned for that."""
+    """Return the columns of a complete result.
+
+    Only columns that mix integers and doubles are scanned, to check that doubles represent all integers exactly.
+    """
     mixtures = result.column_types()
     numeric = {index for index, kinds in enumerate(mixtures) if kinds == {INTEGER, DOUBLE}}
     if numeric:
@@ -123,7 +131,7 @@ def _json_rows(batch: Batch, columns: list[Column]) -> bytes:
 
 
 async def as_json(result: Result) -> AsyncGenerator[bytes]:
-    """Encode as one object, ``{"columns", "rows", "truncated", "elapsed_ms"}``."""
+    """Encode as one JSON object with the keys ``columns``, ``rows``, ``truncated`` and ``elapsed_ms``."""
     columns = await columns_of(result)
     header = [
         {"name": column.name, "type": TYPE_NAMES[column.kind], "unit": None, "description": column.description}
@@ -140,7 +148,10 @@ async def as_json(result: Result) -> AsyncGenerator[bytes]:
 
 
 async def as_ndjson(result: Result) -> AsyncGenerator[bytes]:
-    """Encode as one object a line; a query that fails midway ends with an object of the single key ``error``."""
+    """Encode each row as a JSON object on its own line.
+
+    If the query fails midway, the last line is an object with the single key ``error``.
+    """
     names = distinct(result.names)
 
     def lines(batch: Batch) -> bytes:
@@ -158,7 +169,7 @@ async def as_ndjson(result: Result) -> AsyncGenerator[bytes]:
 
 
 async def as_csv(result: Result) -> AsyncGenerator[bytes]:
-    """Encode as CSV with a header line (RFC 4180); NULL is empty, an empty string is ``""``."""
+    """Encode as CSV with a header line (RFC 4180). NULL is an empty field, and an empty string is ``""``."""
     yield _csv_line(result.names)
 
     def lines(batch: Batch) -> bytes:
@@ -183,8 +194,8 @@ def _csv_cell(cell: Any) -> str:
 async def as_arrow(result: Result) -> AsyncGenerator[bytes]:
     """Encode as an Arrow IPC stream.
 
-    The metadata of the schema has ``truncated`` and ``elapsed_ms``, that of a field the ``description`` of its
-    conversion.
+    The metadata of the schema has ``truncated`` and ``elapsed_ms``. The metadata of a field that mixes types has a
+    ``description`` of the conversion.
     """
     columns = await columns_of(result)
     schema = pa.schema(
@@ -216,7 +227,7 @@ def _field(column: Column) -> Any:
 
 
 def _arrow_arrays(batch: Batch, columns: list[Column]) -> list[Any]:
-    """Return the columns of a batch; only those that mix types need a Python object for each cell."""
+    """Return the columns of a batch. Only a result with columns of mixed types needs a Python object for each cell."""
     kinds = [present - {NULL} for present in batch.kinds()]
     values = {kind: _arrow_values(batch, kind) for kind in set[int]().union(*kinds)}
     places = {kind: batch.places(kind, len(of_kind)) for kind, of_kind in values.items()}
@@ -246,9 +257,9 @@ def _arrow_values(batch: Batch, kind: int) -> Any:
 
 
 def _values_at(values: Any, places: Any) -> Any:
-    """Return the values at ascending places, and null for places below 0."""
+    """Return the values at the indices `places`, which ascend; an index below 0 gives null."""
     absent = places < 0
-    if len(places) == len(values) and not absent.any():  # each value, in order
+    if len(places) == len(values) and not absent.any():  # all values, in order
         return values
     return values.take(pa.array(places, mask=absent))
 
@@ -261,10 +272,11 @@ JSON, NDJSON, CSV, ARROW = (
 )
 ENCODERS: dict[str, Encoder] = {JSON: as_json, NDJSON: as_ndjson, CSV: as_csv, ARROW: as_arrow}
 TYPES_FIRST = frozenset({JSON, ARROW})
+"""Formats that state the types of columns before the rows, and therefore need a complete result."""
 
 
 def accepted(accept: str) -> str:
-    """Return the media type with the highest quality in an ``Accept`` field; JSON if it names none of ours."""
+    """Return the media type with the highest quality in an ``Accept`` field; JSON if no format in it is supported."""
     best, best_quality = JSON, 0.0
     for part in accept.split(","):
         name, *options = (piece.strip().lower() for piece in part.split(";"))

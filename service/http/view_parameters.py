@@ -23,4 +23,4 @@ def view_of(
 
 
 Viewed = Annotated[View, Depends(view_of)]
-"""The parameters of a route that name a view."""
+"""The type of a route's parameter that receives the view named by the query."""

@@ -1,1 +1,1 @@
-"""ASGI middlewares: metrics, CORS, access, idempotency and methods."""
+"""ASGI middlewares, from the outermost: routing, metrics, CORS, access, idempotency and methods."""

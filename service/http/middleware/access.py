@@ -1,7 +1,8 @@
 """The access middleware: checks each request before the service handles it, and adds security headers to responses.
 
 First the host and the origin are checked (against DNS rebinding and pages of other sites), then the token, then its
-scope. Changes are recorded in the audit log. It is plain ASGI, so bodies stream through it and disconnects pass.
+scope. Changes are recorded in the audit log. The middleware is plain ASGI, so bodies are streamed, and disconnects
+reach the app.
 """
 
 from urllib.parse import quote
@@ -28,18 +29,18 @@ HEADERS = {
 POLICIES = {
     "/docs": "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
-    "/perfetto/": "frame-ancestors 'self'",  # the policy of a script applies to it where it runs as a worker
+    "/perfetto/": "frame-ancestors 'self'",  # a worker has the policy of its script's response
     "": "default-src 'none'; frame-ancestors 'none'",
 }
-"""The Content-Security-Policy of responses that have none of their own, by the start of their path."""
+"""The Content-Security-Policy of responses without one of their own, by prefix of the path; the first match applies."""
 
 _SUBJECTS = {
     "trace_id": "trace", "view": "trace", "upload_id": "upload", "group_id": "group", "import_id": "imported",
     "job_id": "job",
 }  # fmt: skip
-"""The fields of the audit log for parameters in paths."""
+"""Maps path parameters to the fields of the audit log that hold their values."""
 _CREATED = {"/api/v1/traces": "trace", "/api/v1/jobs": "job", "/api/v1/groups": "group"}
-"""The fields of the audit log for resources in the ``Location`` of a response."""
+"""Maps the collections in ``Location`` headers to the fields of the audit log that hold the created resources."""
 
 
 def _subjects(call: Call) -> dict[str, str]:
@@ -57,11 +58,11 @@ def remark(connection: HTTPConnection, **facts: str | None) -> None:
 
 
 class AccessMiddleware:
-    """Lets requests in that may come in, and records changes.
+    """Passes permitted requests to the app, and refuses others. Records changes in the audit log.
 
     Args:
         app: the next app.
-        access: authentication.
+        access: authenticates requests.
         hosts: the names of the server, and the pages that may use it.
     """
 
@@ -86,7 +87,7 @@ class AccessMiddleware:
             await self._app(scope, receive, responding)
 
     def _check(self, connection: HTTPConnection, call: Call) -> None:
-        """Raise `AccessError` if the request may not be served, and note its visitor in the scope."""
+        """Raise `AccessError` if the request is not permitted; otherwise store its visitor in the ASGI scope."""
         self._hosts.check(connection, safe=connection.scope.get("method") in SAFE)
         if call.is_public:
             return
@@ -118,7 +119,7 @@ class _Responding:
         await self._send(message)
 
     def _log(self, status: int, location: str = "", trace: str = "") -> None:
-        visitor: Visitor | None = self._scope.get("visitor")  # public paths have none: anyone could fill the log
+        visitor: Visitor | None = self._scope.get("visitor")  # None on public paths: else any client could fill the log
         declaration = self._declaration
         if not visitor or not declaration.audit or (status == declaration.unlogged_status and not trace):
             return
@@ -131,7 +132,7 @@ class _Responding:
 
 
 def _refused(connection: HTTPConnection, refusal: AccessError) -> Response:
-    """Return the response to a request that may not be served; a browser is redirected to the login page."""
+    """Return the response to a refused request; a page load without a valid login is redirected to the login page."""
     if isinstance(refusal, Unauthorized) and _is_navigation(connection):
         query = connection.scope["query_string"].decode("latin-1")
         here = quote(connection.scope["path"]) + (f"?{query}" if query else "")

@@ -14,7 +14,7 @@ EXPOSED = (
     *("Tus-Resumable", "Tus-Version", "Tus-Extension", "Tus-Max-Size", "Tus-Checksum-Algorithm"),
     *("Upload-Offset", "Upload-Length", "Upload-Defer-Length", "Upload-Metadata", "Upload-Expires"),
 )
-"""Header fields of a response that a script of such a page may read."""
+"""Header fields of a response that a script of an allowed origin may read."""
 
 
 class CorsMiddleware:
@@ -46,7 +46,7 @@ class CorsMiddleware:
 
 
 def _varying(send: Send) -> Send:
-    """Add ``Vary: Origin``: caches must not serve this response to another origin."""
+    """Return a `send` that adds ``Vary: Origin``: caches must not serve the response to another origin."""
 
     async def send_varying(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,8 +1,8 @@
 """The idempotency middleware: a repeated request with the same ``Idempotency-Key`` gets the response of the first one.
 
-The same key with the same request returns the same response. With another request it is refused with 422, and while the
-first request is in progress with 409. Each caller has its own keys. A refusal is not kept: it has changed nothing, so
-the request may be tried again.
+A key is refused with 422 if it comes with a different request, and with 409 while the first request is in progress.
+Each caller has its own keys. Error responses are not stored: the request has changed nothing, so the client may retry
+it.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ from service.trace.errors import (
 _IDENTIFYING_HEADERS = (
     *("content-type", "content-length", "repr-digest", "content-digest", "upload-length", "upload-metadata"),
 )
-"""The header fields that identify a request, with its method, its address and its body."""
+"""The header fields that identify a request, together with its method, URL and body."""
 _KEY = re.compile(r"[ -~]{1,255}")
 
 
 class IdempotencyMiddleware:
-    """Has the app handle each request with a key once.
+    """Lets the app handle each request with an idempotency key only once.
 
     Args:
         app: the next app.
@@ -80,7 +80,7 @@ class IdempotencyMiddleware:
             await as_problem(refusal)(scope, receive, send)
 
     async def _response(self, key: Key, request: Request, body: Body) -> ASGIApp:
-        """Return the response, which is recorded before it is sent: a client that has it may repeat its request."""
+        """Return the response after recording it: a client may repeat its request once it has the response."""
         scope, keys = request.scope, self._services.idempotency
         content = await _small_body(request, body)
         digest = _digest(request, content or b"")
@@ -106,7 +106,11 @@ class IdempotencyMiddleware:
         return response
 
     async def _replayed(self, stored: StoredRequest, request: Request, body: Body) -> Response:
-        """Return the response to the first request; the file of a repeated upload must be the same."""
+        """Return the response to the first request.
+
+        Raises:
+            IdempotencyKeyReused: the request is an upload of another file.
+        """
         if answer := stored.response:
             response = Response(answer.body, answer.status)
             response.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
@@ -122,10 +126,10 @@ class IdempotencyMiddleware:
         return response
 
     def _created(self, resource: str) -> Response:
-        """Return the response to a request that has created a resource before the server was killed.
+        """Rebuild the response to a request that created a resource, but ended before its response was recorded.
 
         Args:
-            resource: its kind and its id, like ``trace/ID``.
+            resource: the kind and the id of the resource, like ``trace/ID``.
         """
         services = self._services
         kind, _, resource_id = resource.partition("/")
@@ -149,7 +153,7 @@ def _key(fields: list[str], scope: Scope) -> Key:
 
 
 async def _small_body(request: Request, body: Body) -> bytes | None:
-    """Return the body, or None if it is a trace; raises `TooLarge`."""
+    """Read the body into memory, or return None if it is a trace; raises `TooLarge`."""
     if call_of(request.scope).declaration.receives_trace:
         return None
     content = bytearray()
@@ -161,7 +165,7 @@ async def _small_body(request: Request, body: Body) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return an ASGI `receive` that yields a body that was read already."""
+    """Return an ASGI `receive` that first yields `body`, which was already read from `receive`."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:
@@ -171,7 +175,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _digest(request: Request, body: bytes) -> str:
-    """Return a digest that tells a request from others; ``wait`` does not count."""
+    """Return a digest that distinguishes a request from others; the parameter ``wait`` is ignored."""
     query = sorted(part for part in request.url.query.split("&") if part and not part.startswith("wait="))
     headers = (request.headers.get(name, "") for name in _IDENTIFYING_HEADERS)
     identity = [request.method, request.url.path, *query, *headers]
@@ -189,17 +193,17 @@ class _HeldResponse:
         self._messages.append(message)
 
     async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         for message in self._messages:
             await send(message)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the app has sent all of it."""
+        """Whether the app has sent the whole response."""
         return len(self._messages) > 1 and not self._messages[-1].get("more_body")
 
     def answer(self) -> StoredResponse | None:
-        """Return the response to record; None if it is incomplete or a refusal."""
+        """Return the response to record; None if it is incomplete or its status is not 2xx."""
         if not self.is_complete or not 200 <= (status := self._messages[0]["status"]) < 300:
             return None
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._messages[0]["headers"]]

@@ -1,4 +1,4 @@
-"""The methods middleware: HEAD for each GET, OPTIONS, and an ``Allow`` that lists all methods of a path."""
+"""The methods middleware: answers HEAD and OPTIONS on each path, and completes ``Allow`` headers."""
 
 import asyncio
 import re
@@ -13,11 +13,11 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _FILES = frozenset({"GET", "HEAD"})
-"""The methods of a mounted folder of files."""
+"""The methods of a mounted app, which serves files."""
 
 
 class MethodsMiddleware:
-    """Answers HEAD and OPTIONS for routes without a handler of their own, and completes ``Allow``.
+    """Answers HEAD and OPTIONS on paths whose routes do not, and lists all methods of a path in ``Allow``.
 
     Args:
         app: the app with the routes.
@@ -80,7 +80,7 @@ class _Allowing:
 
 
 async def _head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send the head of the response to GET, and cancel the rest."""
+    """Handle the request as GET, send only the head of the response, and cancel the rest."""
     sent = asyncio.Event()
     get_scope: Scope = {**scope, "method": "GET"}
 

@@ -28,7 +28,7 @@ NAME = "tracedock"
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0)
 METHODS = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS")
 _UNKNOWN = "(none)"
-"""The label of unknown routes and methods, whose number has no bound."""
+"""The common label of all unknown routes and methods. A label for each would make the number of series unbounded."""
 
 
 class MetricsMiddleware:
@@ -36,11 +36,11 @@ class MetricsMiddleware:
 
     Args:
         app: the next app.
-        services: the parts of the service, whose metrics are collected, too.
+        services: the parts of the service; their metrics are collected, too.
     """
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # a third of the text, and of no use
+        disable_created_metrics()  # type: ignore[no-untyped-call] # ``_created`` series would be a third of the output
         self._app = app
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -79,13 +79,13 @@ class MetricsMiddleware:
 
 
 class _Exchange:
-    """A request and its response, as they pass.
+    """Measures a request and its response while their messages pass.
 
     Attributes:
         status: the status of the response; 0 until it begins.
         received: bytes of the request's body.
         sent: bytes of the response's body.
-        problem: the body of an error response.
+        problem: the body of an error response; empty for other responses.
     """
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -150,7 +150,7 @@ class _PartsCollector(Collector):
 
 
 def _route_of(scope: Scope) -> str:
-    """Return the path of the route that has answered, with its prefix."""
+    """Return the path of the route that has answered, with its prefix; `_UNKNOWN` without a route."""
     path = scope.get(ROUTE_PATH) or getattr(scope.get("route"), "path", None)
     if path is None:
         return _UNKNOWN

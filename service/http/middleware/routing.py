@@ -1,4 +1,4 @@
-"""The routing middleware: resolves each request once, for all middlewares below."""
+"""The routing middleware: resolves the route of each request once, for all inner middlewares."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -6,7 +6,7 @@ from service.http.declarations import WEBSOCKET, Call, RouteTable
 
 
 class RouteMiddleware:
-    """Notes the `Call` of each request in its scope.
+    """Stores the `Call` of each request in its ASGI scope.
 
     Args:
         app: the next app.
@@ -25,6 +25,6 @@ class RouteMiddleware:
 
 
 def call_of(scope: Scope) -> Call:
-    """Return the call that `RouteMiddleware` has resolved."""
+    """Return the call that `RouteMiddleware` has stored."""
     call: Call = scope["call"]
     return call

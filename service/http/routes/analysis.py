@@ -27,7 +27,7 @@ from service.trace.errors import BadAnalysisRequest
 from service.trace.selection import Selection
 
 TRACES_MAX = 4096
-"""Number of further traces of an analysis, and of base traces."""
+"""Maximum number of further traces of an analysis; also of base traces."""
 
 Form = Literal["json", "csv", "arrow"]
 _FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
@@ -36,7 +36,7 @@ _COMMON_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "table", "fo
 """The query parameters that all analyses have."""
 
 _SERVER_RUN = secrets.token_hex(8)
-"""A part of ETags: a ready trace does not change, but the server may be another version after each start."""
+"""A part of the ETag of an answer. A ready trace does not change, but the server may change at each restart."""
 
 _PATH = "/{trace_id}/analysis/{name}"
 
@@ -44,7 +44,7 @@ router = APIRouter(prefix="/traces", tags=["analysis"])
 
 
 def _source(services: Services, trace_id: str, selection: Selection | None, *, is_base: bool = False) -> AnalysedTrace:
-    """Return a trace as `Analyses.answer` takes it; raises `UnknownTrace` or `NotReady`."""
+    """Return a trace in the form that `Analyses.answer` takes; raises `UnknownTrace` or `NotReady`."""
     trace = services.trace_operations.ready(trace_id)
     columns = services.folder.columns_of(trace.id)
     return AnalysedTrace(columns, trace.summary_or_empty, selection, trace.name, is_base=is_base)
@@ -133,15 +133,15 @@ def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], f
 def _table_headers(question: Question, table: str | None) -> dict[str, str]:
     """Return headers with the name of the response's table, and the names of all tables of the analysis."""
     chosen = table or next(iter(question.tables))
-    if chosen not in question.tables:  # the answer is then an error
+    if chosen not in question.tables:  # the response is an error
         return {}
     return {"Tracedock-Table": chosen, "Tracedock-Tables": ", ".join(question.tables)}
 
 
 def describe_analyses(document: dict[str, Any]) -> None:
-    """Describe each analysis with its parameters in an OpenAPI document, in place of the path of all analyses.
+    """Replace the path that all analyses share in an OpenAPI document by a path for each analysis, with its parameters.
 
-    One route serves all analyses: a route for each would take every start of the server 0.3 s more.
+    One route serves all analyses, because a route for each would add 0.3 s to every start of the server.
     """
     paths: dict[str, Any] = {}
     for path, methods in document["paths"].items():
@@ -155,7 +155,7 @@ def describe_analyses(document: dict[str, Any]) -> None:
 
 
 def _described(path: str, operation: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the OpenAPI operation of an analysis, made from that of all analyses at `path`."""
+    """Return the OpenAPI operation of one analysis, made from the shared `operation` of all analyses at `path`."""
     question = QUESTIONS[name]
     own = question.parameters.model_json_schema().get("properties", {})
     return operation | {

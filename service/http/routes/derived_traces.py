@@ -1,4 +1,4 @@
-"""``/traces/{id}/split``, ``/traces/{id}/overlay`` and ``/traces/merge``: traces made of traces."""
+"""``/traces/{id}/split``, ``/traces/{id}/overlay`` and ``/traces/merge``: traces made from other traces."""
 
 import asyncio
 from typing import Annotated, Literal
@@ -24,7 +24,7 @@ from service.trace.piece import Align, By
 from service.trace.selection import Number, Selection, share_of_time
 
 CHECK_WAIT_S = 10.0
-"""Seconds that a response waits for a job to check its request."""
+"""Maximum seconds that a response waits for a job to check its request."""
 
 router = APIRouter(tags=["split and merge"], route_class=SmallBodyRoute)
 
@@ -70,7 +70,17 @@ class MergeRequest(BaseModel):
 
 
 async def _submit(derivation: Derivation, urgency: Urgency, wait_s: float, services: Services) -> Response:
-    """Queue a job, and return 202 with it once the job has checked its request."""
+    """Queue a job, and return 202 with the job after it has checked its request.
+
+    Args:
+        derivation: the request of the job.
+        urgency: the priority of the job.
+        wait_s: maximum seconds to wait for the end of the job; 0 waits only for the check.
+        services: the parts of the service.
+
+    Raises:
+        TracedockError: the job has failed.
+    """
     job = services.derivations.submit(derivation, priority=Priority[urgency.upper()])
     await services.derivations.checked(job.id, within_s=CHECK_WAIT_S)
     if wait_s:
@@ -82,7 +92,7 @@ async def _submit(derivation: Derivation, urgency: Urgency, wait_s: float, servi
 
 
 async def _check_room(services: Services, trace_id: str, share: float) -> None:
-    """Raise `InsufficientStorage` if the disk has no room for that share of a trace."""
+    """Raise `InsufficientStorage` if the disk has no room for a share (0 to 1) of a trace's columns."""
     await asyncio.to_thread(services.room.check, round(services.folder.size_of(trace_id) * share))
 
 
@@ -92,7 +102,8 @@ async def _check_room(services: Services, trace_id: str, share: float) -> None:
     summary="Cut a trace into traces",
     responses={202: {"model": shapes.Job}, 200: {"model": shapes.Plan}},
 )
-@declares("read", audit="split", unlogged_status=200, idempotent=True)  # for dry runs; the rest checks for write scope
+# a dry run needs read scope only; for other requests, the handler checks for write scope
+@declares("read", audit="split", unlogged_status=200, idempotent=True)
 async def split_trace(
     trace_id: str,
     split: SplitRequest,

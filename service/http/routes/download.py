@@ -34,7 +34,7 @@ MEDIA_TYPES: dict[Format, str] = {
     "parquet": "application/vnd.apache.parquet",
 }
 WRITTEN: tuple[Format, ...] = ("json", "json.gz")
-"""The formats that are written anew, so that secrets can be left out."""
+"""The formats that are written for each download, so that secrets can be left out."""
 
 _SUFFIXES = re.compile(r"(?:\.(?:json|gz|zst|tmp))+$", re.IGNORECASE)
 
@@ -118,10 +118,11 @@ def trace_envelope(trace_id: str, services: ServicesDep) -> Response:
 
 
 class ProcessOutput(StreamingResponse):
-    """A document that a process writes while it is sent.
+    """A response with the output of a process, sent while the process writes it.
 
-    A failure before the first byte is an error response. A later one cuts the connection: a body that ended regularly
-    would count as complete. The process ends when its client disconnects.
+    If the process fails before its first byte, the response is an error. If it fails later, the connection is closed in
+    the middle of the body, so that the client does not take the body for complete. The process ends when the client
+    disconnects.
     """
 
     def __init__(self, pieces: AsyncGenerator[bytes], media_type: str, headers: dict[str, str]) -> None:
@@ -129,7 +130,7 @@ class ProcessOutput(StreamingResponse):
         super().__init__(pieces, media_type=media_type, headers=headers)
 
     async def stream_response(self, send: Send) -> None:
-        """Send the document."""
+        """Send the output, or the error response."""
         async with aclosing(self._pieces):
             try:
                 first = await anext(self._pieces, b"")
@@ -149,7 +150,7 @@ async def _send_complete(response: Response, send: Send) -> None:
 
 
 def file_name(name: str, form: Format, *, cut: bool = False, redact: bool = False) -> str:
-    """Return the file name of a trace in another format: with the suffix of that instead of its own."""
+    """Return the file name of a download: the name of the trace, with the suffix of the format instead of its own."""
     base = child_name(name, "cut") if cut else name
     return f"{_SUFFIXES.sub('', base) or 'trace'}{'.redacted' if redact else ''}.{form}"
 
@@ -163,7 +164,7 @@ def _original(trace: Trace, request: Request, services: Services) -> Response:
     if trace.sha256 in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     path = Path(trace.path) if trace.path else services.folder.original(trace.id)
-    if trace.path_mark:  # another program may write into it
+    if trace.path_mark:  # another program may change the file
         return _OpenFileResponse(
             open_unchanged(path, trace.path_mark),
             filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers,
@@ -174,7 +175,7 @@ def _original(trace: Trace, request: Request, services: Services) -> Response:
 
 
 class _OpenFileResponse(FileResponse):
-    """An open file, even if its path names another by now."""
+    """A response with an open file, even if the path of that file names another one by now."""
 
     def __init__(self, file: int, **options: Any) -> None:
         self._file = file

@@ -146,7 +146,7 @@ def list_analyses(group_id: str, request: Request, services: ServicesDep, select
     responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
 )
 @also_takes(parameters_of_path)
-async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes the parameters of a request so
+async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request parameter as an argument
     group_id: str,
     name: str,
     request: Request,

@@ -48,6 +48,6 @@ def _reasons(services: Services) -> list[dict[str, str]]:
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
 async def metrics(request: Request, services: ServicesDep) -> Response:
     """Return the metrics in Prometheus's text format."""
-    if services.room.count_is_old:  # the next scrape has the new count, which may take a while
+    if services.room.count_is_old:  # counting may take a while, so the next scrape has the new count
         asyncio.get_running_loop().run_in_executor(None, services.room.used)
     return Response(generate_latest(request.scope["metrics"]), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""``/traces/import`` and ``/imports``: make traces of files on the server's disk."""
+"""``/traces/import`` and ``/imports``: make traces from files on the server's disk."""
 
 from typing import Annotated
 
@@ -21,6 +21,7 @@ from service.store.uploads import plain_name
 router = APIRouter(tags=["import"], route_class=SmallBodyRoute)
 
 FILES_MAX = 1000
+"""Maximum number of files in a page of an import."""
 
 
 class ImportRequest(BaseModel):

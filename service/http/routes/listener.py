@@ -3,8 +3,8 @@
 ui.perfetto.dev connects to that port only, and ``perfetto.TraceProcessor(addr=…)`` uses the same protocol. The
 paths and messages are those of trace_processor's own server (perfetto's src/trace_processor/rpc/httpd.cc).
 
-A client keeps its first trace even if another is chosen later: a tab for its WebSocket, Perfetto's Python client for
-its connection.
+A client keeps its first trace even if another trace is chosen later: a browser tab while its WebSocket is open, and
+Perfetto's Python client while its connection is open.
 """
 
 import asyncio
@@ -50,8 +50,9 @@ _CALLS = {
     "compute_metric": ("compute_metric_args", "metric_result", 5),
     "trace_summary": ("trace_summary_args", "trace_summary_result", 15),
 }
-_INTRODUCED_S = 1.0  # the UI waits 2 s for the status
-_CLOSED_BY_PAGE = 1005  # no code; a page that is closed or reloaded sends 1001
+"""The calls with a single result: the protocol's fields for the arguments and the result, and the method's number."""
+_INTRODUCED_S = 1.0  # maximum wait for the engine's version; the UI waits 2 s for the status
+_CLOSED_BY_PAGE = 1005  # a close frame without a code: the page stays open; a closed or reloaded page sends 1001
 _NONE_CHOSEN = "No trace is chosen for this port: PUT /api/v1/listener, or `tracedock open TRACE --listener`."
 
 api = APIRouter(prefix="/listener", tags=["perfetto"], route_class=SmallBodyRoute)
@@ -102,11 +103,13 @@ def chosen_trace(services: ServicesDep) -> Trace:
 
 
 async def session_of_connection(request: Request, services: ServicesDep) -> Session:
-    """Return the session of this connection's first trace, once its engine has loaded the trace.
+    """Return the session of this connection's trace, once its engine has loaded the trace.
+
+    The connection keeps the trace that was chosen at its first call.
 
     Raises:
         EngineFailed: the trace was deleted.
-        NotReady: no trace is chosen.
+        NotReady: the connection has no trace yet, and no trace is chosen.
     """
     connection = client_connection(request)
     connection.stays_open = True  # Perfetto's client can't connect again
@@ -139,13 +142,13 @@ def _read(body: bytes, message: Any) -> None:
 
 
 def described(trace: Trace) -> str:
-    """Return the trace's name and id, for people to recognise it."""
+    """Return the trace's name and id as users see them in Perfetto's tools."""
     return f"{trace.name} (Tracedock, trace {trace.id})"
 
 
 @rpc.api_route("/", methods=["GET", "HEAD"])
 def get_notice(services: ServicesDep) -> Response:
-    """Explain this port to a person."""
+    """Return a text that explains this port to users."""
     return PlainTextResponse(_notice(services))
 
 
@@ -181,8 +184,8 @@ To choose a trace:
 async def get_status(request: Request, trace: Chosen, services: ServicesDep) -> Response:
     """Return the engine's version, and the name under which the UI offers the trace.
 
-    Without a trace, or for a UI that is about to open another file, the response is an error: the UI then uses the
-    engine that it has in the browser. The UI attaches while the trace is still loading, and waits.
+    If no trace is chosen, or the UI is about to open another file, the response is an error. The UI then uses its own
+    engine in the browser. The response does not wait until the trace is loaded: the UI attaches before, and waits.
     """
     now = asyncio.get_running_loop().time()
     if "origin" in request.headers and services.listener.opens_other_file(now):
@@ -197,9 +200,9 @@ async def get_status(request: Request, trace: Chosen, services: ServicesDep) -> 
 
 @rpc.post("/query")
 async def query(request: Request, services: ServicesDep) -> Response:
-    """Return the rows of a query: its batches one after the other, which protobuf reads as one ``QueryResult``.
+    """Stream the rows of a query in batches. Protobuf parses the concatenated batches as one ``QueryResult``.
 
-    A client reads nothing else, whatever the status, so errors are returned in the ``QueryResult``, too.
+    Clients ignore the status of the response, so errors are also returned in a ``QueryResult``.
     """
     question = wire.request(wire.QUERY_STREAMING)
     _read(await request.body(), question.query_args)
@@ -219,7 +222,7 @@ async def query(request: Request, services: ServicesDep) -> Response:
 
 @rpc.post("/parse")
 def parse() -> Response:
-    """Refuse a trace; Perfetto's client reads the reason in the message."""
+    """Refuse to load another trace; Perfetto's client reads the reason in the message."""
     message = wire.Rpc(append_result={"error": NO_OTHER_FILE}).append_result
     return Response(message.SerializeToString(), 403, media_type=_PROTOBUF)
 
@@ -240,7 +243,7 @@ def restore_tables() -> Response:
 
 @rpc.post("/{call}")
 async def single_result(call: str, request: Request, services: ServicesDep) -> Response:
-    """Serve the calls with a single result, in which Perfetto's client also reads errors."""
+    """Serve the calls with a single result. Errors are in the result, too, where Perfetto's client reads them."""
     if call not in _CALLS:
         raise RequestRefused(f"The listener does not serve the call {call[:64]!r}.")
     arguments, result, method = _CALLS[call]
@@ -257,7 +260,7 @@ async def single_result(call: str, request: Request, services: ServicesDep) -> R
 
 @rpc.websocket("/websocket")
 async def websocket(socket: WebSocket, services: ServicesDep) -> None:
-    """Serve the UI's stream."""
+    """Serve the UI's stream of requests."""
     if not allowed(socket):
         await socket.close(NO_TRY_AGAIN, "This page may not use the engine.")
         return
@@ -280,7 +283,7 @@ async def websocket(socket: WebSocket, services: ServicesDep) -> None:
 
 
 def allowed(connection: HTTPConnection) -> bool:
-    """Return whether a request is for this host, and not from a foreign page; scripts send no ``Origin``."""
+    """Return whether a request is for this host, and from an allowed page or a program; programs send no ``Origin``."""
     host = host_name(connection.headers.get("host", ""))
     return host in LOOPBACK and connection.headers.get("origin", ORIGINS[0]) in ORIGINS
 
@@ -291,7 +294,7 @@ async def _guard(connection: HTTPConnection) -> None:
 
 
 def listener_app(services: Services) -> FastAPI:
-    """Return the listener as an app of its own."""
+    """Build the listener's own app."""
     app = FastAPI(openapi_url=None, dependencies=[Depends(_guard)])
     app.state.services = services
     problems.install(app)

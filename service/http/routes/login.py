@@ -1,4 +1,4 @@
-"""``/login`` and ``/logout``: exchange a token for a cookie, for pages; ``/access``: the caller and its scope."""
+"""``/login`` and ``/logout``: exchange a token for a session cookie, for browsers; ``/access``: the caller's scope."""
 
 import re
 from typing import Annotated
@@ -17,14 +17,14 @@ from service.store import audit
 from service.trace.errors import Unauthorized
 
 _HERE = re.compile(r"/(?![/\\])[!-\[\]-~]*")
-"""A path on this server that no browser reads as the address of another one."""
+"""A path on this server that no browser reads as the address of another server."""
 
 api = APIRouter(tags=["access"])
 pages = APIRouter(include_in_schema=False, route_class=SmallBodyRoute)
 
 
 def access_of(connection: HTTPConnection) -> Authenticator:
-    """Return the authentication of the app that received a request."""
+    """Return the `Authenticator` of the app that received a request."""
     access: Authenticator = connection.app.state.access
     return access
 
@@ -42,7 +42,7 @@ async def get_access(request: Request, access: Authentication) -> Response:
 @pages.post("/login")
 @declares("public")
 async def log_in(request: Request, access: Authentication) -> Response:
-    """Set a cookie for a token, and redirect the browser to the page that it requested."""
+    """Set a session cookie in exchange for a token, and redirect the browser to the page that it requested first."""
     form = parse_qs((await request.body()).decode("latin-1"))
     [token, page] = [form.get(name, [""])[0] for name in ("token", "next")]
     target = page if _HERE.fullmatch(page) else "/"

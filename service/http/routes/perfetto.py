@@ -40,11 +40,12 @@ POLICY = (
 """The Content-Security-Policy of the UI's page: it runs its own code, and reaches no other host."""
 
 NO_TRY_AGAIN, TRY_AGAIN = 1008, 1013
-"""Close codes of WebSockets: the UI must not, or may, connect again."""
+"""Close codes of WebSockets. After the first, the UI must not connect again; after the second, it may."""
 
 REASON_MAX = 123
-"""Bytes of the reason in a close frame (RFC 6455, section 5.5)."""
+"""Maximum bytes of the reason in a close frame (RFC 6455, section 5.5)."""
 _DIALOG_WIDTH = 80
+"""Characters in a line of the UI's error dialog."""
 
 api = APIRouter(prefix="/traces", tags=["perfetto"])
 pages = APIRouter(prefix="/perfetto", include_in_schema=False)
@@ -80,10 +81,10 @@ async def open_perfetto(
 
 
 def _place_query(place: InitialView, reference: SliceReference | None) -> str:
-    """Return the query that opens the UI at a place, with its question mark; empty for the whole timeline.
+    """Return the query string that opens the UI at a place, with its question mark; empty for the whole timeline.
 
-    The UI reads ``visStart`` and ``visEnd``, and our script ``slice``. They are not in the fragment, because the UI
-    replaces that: so a reload opens the same place.
+    The UI reads ``visStart`` and ``visEnd``, and our script reads ``slice``. The UI replaces the fragment of the URL,
+    but keeps the query, so a reload opens the same place.
     """
     query: dict[str, object] = {}
     if place.start is not None:
@@ -102,7 +103,7 @@ def ui_page(
     _end: Annotated[int | None, Query(alias="visEnd")] = None,
     _slice: Annotated[str | None, Query(alias="slice")] = None,
 ) -> Response:
-    """Serve the UI's page, with our script before its own; the scripts read the query, see `_place_query`."""
+    """Serve the UI's page with our script before its own scripts; they read the query, see `_place_query`."""
     services.catalog.get(View.parsed(view).trace_id)
     page = (services.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
     return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
@@ -110,7 +111,7 @@ def ui_page(
 
 @pages.get("/{view}/{path:path}")
 def ui_file(path: str, services: ServicesDep) -> Response:
-    """Serve a file of the UI; others are 404: the UI probes for paths that exist only on its developers' machines."""
+    """Serve a file of the UI, or 404: the UI also requests paths that exist only on its developers' machines."""
     if path not in _served_files(services.ui):
         raise HTTPException(404, f"The Perfetto UI has no file {path[:200]!r}.")
     return FileResponse(services.ui / path, headers={"Cache-Control": "no-cache"})
@@ -118,7 +119,7 @@ def ui_file(path: str, services: ServicesDep) -> Response:
 
 @cache
 def _served_files(ui: Path) -> frozenset[str]:
-    """Return the paths of the UI's files below its folder; no other path is served."""
+    """Return the paths of the files to serve, relative to the UI's folder: all but the service worker."""
     files = (file.relative_to(ui) for file in ui.rglob("*") if file.is_file())
     return frozenset(file.as_posix() for file in files if file.name != "service_worker.js")
 
@@ -145,9 +146,9 @@ async def rpc_websocket(socket: WebSocket, view: str, services: ServicesDep) -> 
 
 
 def close_reason(text: str) -> str:
-    """Return the beginning of a text that fits into the reason of a close frame.
+    """Return the longest beginning of a text that fits into the reason of a close frame.
 
-    Its lines are broken here, because the UI shows it in a dialog that does not break lines.
+    The text is wrapped here, because the UI shows it in a dialog that does not wrap lines.
     """
     return textwrap.fill(text, _DIALOG_WIDTH).encode()[:REASON_MAX].decode(errors="ignore")
 
@@ -159,10 +160,10 @@ async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: 
         socket: the UI's connection.
         session: the session.
         relay: the relay that answers the UI.
-        unanswered: the bytes of messages that may wait, of all UIs together.
+        unanswered: the budget of bytes for unanswered messages, shared by all UIs.
 
     Returns:
-        The code with which the UI closed the connection; None if it did not.
+        The code with which the UI closed the connection; None if the UI did not close it.
     """
     session.clients += 1
     try:
@@ -186,7 +187,7 @@ async def attach(socket: WebSocket, session: Session, relay: Relay, unanswered: 
 
 
 async def _listen(socket: WebSocket, inbox: Inbox) -> int | None:
-    """Receive messages of the UI until it disconnects, also while it waits for an answer.
+    """Receive messages of the UI until it disconnects, also while earlier messages are being answered.
 
     Returns:
         The close code of the UI; None if the server closed the connection.

@@ -24,6 +24,7 @@ from service.trace.selection import Selection
 from service.trace.selection_fields import Args
 
 SQL_MAX = 4 << 20
+"""Maximum characters of the SQL of a query."""
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class QueryRequest(BaseModel):
     sql: str = Field(
         min_length=1,
         max_length=SQL_MAX,
-        pattern=r"^[^\x00]+$",  # the engine would stop reading there
+        pattern=r"^[^\x00]+$",  # the engine would ignore all text after a NUL
         description="statements; the result has the rows of the last one",
     )
     limit: int | None = Field(
@@ -51,7 +52,7 @@ class QueryRequest(BaseModel):
 
 @asynccontextmanager
 async def closed_on_disconnect(request: Request, result: Result) -> AsyncIterator[None]:
-    """Close the result, which stops its query, if the client disconnects within the block."""
+    """Stop the query of a result if the client disconnects within the ``async with`` block."""
 
     async def watch() -> None:
         await disconnected(request)
@@ -66,7 +67,10 @@ async def closed_on_disconnect(request: Request, result: Result) -> AsyncIterato
 
 
 class TableResponse(StreamingResponse):
-    """A result in one of its formats. However the response ends, the result is closed, which stops its query."""
+    """A response that streams a result in one of the `ENCODERS` formats.
+
+    However the response ends, the result is then closed, which stops its query.
+    """
 
     def __init__(self, result: Result, form: str) -> None:
         self._result = result
@@ -78,7 +82,7 @@ class TableResponse(StreamingResponse):
         try:
             async with aclosing(self._pieces):
                 await super().__call__(scope, receive, send)
-        except TracedockError as error:  # without the last chunk, the server cuts the connection
+        except TracedockError as error:  # the last chunk is missing, so the server closes the connection
             log.warning("the response to a query was cut off: %s", error.detail)
         finally:
             self._result.close()

@@ -35,10 +35,10 @@ router = APIRouter(prefix="/traces", tags=["traces"])
 
 
 async def _receive(request: Request, upload: Upload, following: UploadFollower, room: Room) -> None:
-    """Write the body to disk as it arrives, in blocks.
+    """Write the body to disk in blocks, as it arrives.
 
-    Each block is written in a thread: hashing and the disk must not block the event loop. The ingest follows block by
-    block; it starts to read a smaller body once that is complete.
+    Each block is written in a thread, because hashing and disk access must not block the event loop. The ingest can
+    read each full block while the upload continues. It reads a body smaller than a block only once that is complete.
     """
 
     def write(block: memoryview) -> None:

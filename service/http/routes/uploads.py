@@ -1,7 +1,8 @@
-"""``/uploads``: resumable uploads by the protocol tus 1.0, https://tus.io/protocols/resumable-upload.
+"""``/uploads``: resumable uploads with the protocol tus 1.0, https://tus.io/protocols/resumable-upload.
 
-Its extensions creation, creation-with-upload, creation-defer-length, checksum, termination and expiration are
-supported. Concatenation of parallel parts is not: to join and hash them takes the time that they gain.
+The extensions creation, creation-with-upload, creation-defer-length, checksum, termination and expiration are
+supported. The extension concatenation, for parts uploaded in parallel, is not supported: joining and hashing the parts
+would take as long as the parallel upload saves.
 """
 
 import base64
@@ -34,15 +35,16 @@ VERSION = "1.0.0"
 EXTENSIONS = "creation,creation-with-upload,creation-defer-length,checksum,termination,expiration"
 CHUNK_TYPE = "application/offset+octet-stream"
 STALLED_S = 20.0
-"""Seconds without a byte after which a chunk ends: the link is dead, and the client may send the next chunk."""
+"""Seconds without a byte after which a chunk ends: the connection counts as dead, and the client may send again."""
 METADATA_MAX = 4096
+"""Maximum bytes of ``Upload-Metadata``."""
 
 _PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 _TUS_HEADERS = {"Tus-Resumable": VERSION, "Tus-Version": VERSION, "Tus-Extension": EXTENSIONS}
 
 
 class _TusRoute(APIRoute):
-    """A route with the header fields of tus, in error responses, too."""
+    """A route that checks the tus version, and adds the header fields of tus to all responses, including errors."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -64,7 +66,7 @@ class _TusRoute(APIRoute):
 
     @staticmethod
     def _check(request: Request) -> None:
-        """Raise `WrongVersion` if a client uses another version; GET and OPTIONS need not name any."""
+        """Raise `WrongVersion` if the client uses another version of tus; GET and OPTIONS need not name a version."""
         version = request.headers.get("tus-resumable", VERSION if request.method in ("GET", "OPTIONS") else "")
         if version != VERSION:
             raise WrongVersion(f"Send `Tus-Resumable: {VERSION}`, not {version[:20]!r}.")
@@ -81,7 +83,8 @@ async def upload_options(services: ServicesDep) -> Response:
 
 
 @router.post("", status_code=201, response_class=Response, summary="Begin a resumable upload")
-@declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)  # the last chunk is logged instead
+# only the request that completes the trace is logged
+@declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)
 async def begin_upload(request: Request, services: ServicesDep) -> Response:
     """Begin an upload with ``Upload-Length`` or ``Upload-Defer-Length: 1``; a body has its first bytes.
 
@@ -225,7 +228,7 @@ def _number(request: Request, field: str) -> int | None:
 
 
 def _metadata(field: str) -> dict[str, str]:
-    """Parse ``Upload-Metadata``: names, each with its value in base64."""
+    """Parse ``Upload-Metadata``: names, each with a value in base64; raises `BadUpload`."""
     if len(field) > METADATA_MAX:
         raise BadUpload(f"`Upload-Metadata` is longer than {METADATA_MAX} bytes.")
     metadata: dict[str, str] = {}

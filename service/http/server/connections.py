@@ -1,7 +1,7 @@
 """Bounds on connections: their number, and the minimum speed of clients that send or read.
 
-One `Connections` counts and checks all connections of a server, on all its ports. If there are too many, a connection
-without a request in progress is closed for a new one. A connection that makes no progress is ended.
+One `Connections` counts and checks all connections of a server, on all its ports. If there are too many, the connection
+that has been idle longest is closed to make room for a new one. A connection that makes no progress is ended.
 """
 
 import asyncio
@@ -18,10 +18,11 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 OTHER_FILES = 256
-"""File descriptors of the server besides those of its connections, each of which may read a file."""
+"""File descriptors that the server needs besides two for each connection: its socket, and a file that it may read."""
 _CHECK_INTERVAL_S = 1.0
+"""Maximum seconds between two checks of the connections."""
 _CHECKS_PER_BOUND = 4
-"""Checks within the shortest time limit."""
+"""Minimum number of checks within each time limit."""
 _NETWORK_BITS = 64
 """Length of the prefix that identifies an IPv6 client."""
 
@@ -33,18 +34,21 @@ class Connection(Protocol):
     """Address and port of the peer; None for a Unix socket."""
 
     def check(self, now: float) -> None:
-        """End the connection if it is overdue at `now`, in seconds of the loop's clock; called periodically."""
+        """End the connection if its client is too slow.
+
+        Called periodically; `now` is in seconds of the loop's clock.
+        """
 
     def close_idle(self) -> None:
-        """Close the connection, on which no request is in progress."""
+        """Close the connection; called only while no request is in progress."""
 
 
 class TransferRate:
-    """The transfer rate of a client, measured over windows of the time in which the server waits for it.
+    """The transfer rate of a client, measured in windows. Only time in which the server waits for the client counts.
 
     Args:
-        window_s: seconds of each window.
-        minimum: bytes to transfer in each window; 1 or more.
+        window_s: length of each window in seconds.
+        minimum: minimum bytes to transfer in each window; values below 1 count as 1.
     """
 
     def __init__(self, window_s: float, minimum: float) -> None:
@@ -79,12 +83,14 @@ class Connections:
     """All open connections of a server.
 
     Args:
-        limit: their maximum number.
-        limit_per_client: the maximum for one address, except those of this machine; an IPv6 address counts as its /64.
-        head_timeout_s: seconds that the head of a request may take.
-        window_s: seconds of the windows of `TransferRate`.
-        minimum_per_s: bytes a second to transfer in these.
-        files_port: the port on which WebSockets accept messages of `FILE_PIECE_MAX`, elsewhere of `MESSAGE_MAX_BYTES`.
+        limit: maximum number of connections.
+        limit_per_client: maximum number for each client address. An IPv6 client counts by its /64 prefix. Loopback
+            addresses have no limit.
+        head_timeout_s: maximum seconds for the head of a request.
+        window_s: length of the windows of `TransferRate` in seconds.
+        minimum_per_s: minimum bytes per second, as an average of each window.
+        files_port: the port on which a WebSocket message may have `FILE_PIECE_MAX` bytes. On other ports, it may have
+            `MESSAGE_MAX_BYTES`.
     """
 
     def __init__(
@@ -113,7 +119,11 @@ class Connections:
 
     @classmethod
     def of(cls, settings: Settings) -> "Connections":
-        """Return the connections that the settings, and the process's limit of open files, allow."""
+        """Create the connections with the limits of the settings.
+
+        The process's limit of open files is raised if needed. If it can't be raised enough, the number of connections
+        is reduced.
+        """
         return cls(
             limit=_files_for(settings.max_connections),
             limit_per_client=settings.max_connections_per_client,
@@ -128,7 +138,10 @@ class Connections:
         return TransferRate(self._window_s, self._minimum)
 
     def enter(self, connection: Connection) -> bool:
-        """Count a new connection, and return True; if there are too many, return False and do not count it."""
+        """Count a new connection and return True, or return False without counting it if there are too many.
+
+        If only the total is too high, the connection that has been idle longest is closed for the new one.
+        """
         network = _network(connection)
         if network and self._per_client[network] >= self._limit_per_client:
             return False
@@ -138,7 +151,7 @@ class Connections:
         return True
 
     def resume(self, connection: Connection) -> None:
-        """Count a connection that replaces one that has just left."""
+        """Count a connection in place of one that has just left: a WebSocket after the upgrade of its request."""
         self._open.add(connection)
         if network := _network(connection):
             self._per_client[network] += 1
@@ -146,7 +159,7 @@ class Connections:
             self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check)
 
     def leave(self, connection: Connection) -> None:
-        """Stop counting a connection; one that was not counted is ignored."""
+        """Stop counting a connection; a connection that is not counted is ignored."""
         self._idle.pop(connection, None)
         if connection not in self._open:
             return
@@ -157,7 +170,7 @@ class Connections:
                 del self._per_client[network]
 
     def idle(self, connection: Connection) -> None:
-        """Record that a connection has no request in progress, so that it may be closed for another one."""
+        """Record that a connection has no request in progress, so that it may be closed to make room for a new one."""
         if connection in self._open:
             self._idle[connection] = None
 
@@ -191,14 +204,14 @@ class BoundedConfig(uvicorn.Config):
 
 
 def connections_of(config: uvicorn.Config) -> Connections:
-    """Return the connections that the protocols of a server share."""
+    """Return the connections that the protocols of a server share; raises TypeError without a `BoundedConfig`."""
     if not isinstance(config, BoundedConfig):
         raise TypeError("these protocols need a BoundedConfig")
     return config.connections
 
 
 def _network(connection: Connection) -> str | None:
-    """Return the address under which a connection is counted; None for one of this machine."""
+    """Return the client's IPv4 address or IPv6 prefix, by which a connection counts; None for a local client."""
     if not connection.client:
         return None
     address = ipaddress.ip_address(connection.client[0].partition("%")[0])
@@ -211,7 +224,7 @@ def _network(connection: Connection) -> str | None:
 
 
 def _files_for(connections: int) -> int:
-    """Raise the limit of open files for a number of connections, and return the number that it allows."""
+    """Raise the process's limit of open files if needed, and return how many of `connections` it then allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * connections + OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:

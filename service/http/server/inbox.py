@@ -7,22 +7,22 @@ import asyncio
 from collections import deque
 
 MESSAGE_MAX_BYTES = 5 << 20
-"""Size of a message; a statement over HTTP may have 4 MiB."""
+"""Maximum bytes of a message: more than the 4 MiB that an SQL statement may have over HTTP."""
 QUEUED_MESSAGES_MAX = 256
-"""Number of messages in the queue of a connection."""
+"""Maximum number of messages in the queue of a connection."""
 CONNECTION_MAX_BYTES = 8 << 20
-"""Bytes that a connection may hold."""
+"""Maximum bytes that a connection holds, by default."""
 TOTAL_MAX_BYTES = 64 << 20
-"""Bytes that all connections together may hold."""
+"""Maximum bytes that all connections together hold."""
 UNCOUNTED_BYTES = 64 << 10
-"""Bytes of each connection that do not count in the total, so that small requests never wait for other connections."""
+"""Bytes of each connection that the total does not count, so that small requests never wait for other connections."""
 
 
 class ByteBudget:
     """A number of bytes that several connections share.
 
     Args:
-        maximum: bytes that are held at the same time; a larger request is granted when no bytes are held.
+        maximum: maximum bytes held at the same time. A larger request waits until no bytes are held.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -31,7 +31,7 @@ class ByteBudget:
         self.held = 0
 
     async def take(self, size: int) -> None:
-        """Take bytes; waits until that many are free."""
+        """Wait until `size` bytes are free, and take them."""
         while self.held and self.held + size > self._maximum:
             self._released.clear()
             await self._released.wait()
@@ -48,7 +48,7 @@ class Inbox:
 
     Args:
         total: the budget that all connections share.
-        maximum: bytes that this connection may hold.
+        maximum: maximum bytes that this connection holds; a larger message waits until the connection holds none.
     """
 
     def __init__(self, total: ByteBudget, maximum: int = CONNECTION_MAX_BYTES) -> None:
@@ -57,10 +57,10 @@ class Inbox:
         self._messages: deque[bytes] = deque()
         self._added, self._removed = asyncio.Event(), asyncio.Event()
         self._held = 0  # bytes of the messages that are queued or being answered
-        self._counted = 0  # those of the held bytes that are taken from the total
+        self._counted = 0  # held bytes that are taken from the total
 
     async def put(self, message: bytes) -> None:
-        """Add a message; waits until there is room for it."""
+        """Wait until there is room for a message, and add it."""
         size = len(message)
         while self._held and (self._held + size > self._maximum or len(self._messages) >= QUEUED_MESSAGES_MAX):
             self._removed.clear()
@@ -74,17 +74,17 @@ class Inbox:
         self._added.set()
 
     async def get(self) -> bytes:
-        """Take the next message; waits for it. Its bytes are held until `done`."""
+        """Wait for the next message, and return it. Its bytes are held until `done`."""
         while not self._messages:
             self._added.clear()
             await self._added.wait()
         return self._messages.popleft()
 
     def done(self, *, unfinished: int) -> None:
-        """Release the bytes of the messages taken so far, which have been answered.
+        """Release the bytes of all messages that `get` has returned; called once these are answered.
 
         Args:
-            unfinished: bytes at their end that begin an incomplete request; these stay held.
+            unfinished: bytes at the end of these messages that begin an incomplete request. They stay held.
         """
         self._held = sum(map(len, self._messages)) + unfinished
         still_counted = max(self._held - UNCOUNTED_BYTES, 0)

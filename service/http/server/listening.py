@@ -25,11 +25,13 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def bind(state: ListenerState, port: int, server_url: str) -> list[socket.socket]:
-    """Return sockets of the listener on both loopback addresses; none if the port is unavailable.
+    """Return the listener's sockets on both loopback addresses, or on 127.0.0.1 alone if ::1 is unavailable.
+
+    The list is empty if the port is 0, or unavailable on 127.0.0.1.
 
     Args:
         state: receives the port, or the reason why it is unavailable.
-        port: the port; 0 for none.
+        port: the port; 0 switches the listener off.
         server_url: the main server's base URL.
     """
     state.server_url = server_url
@@ -51,7 +53,7 @@ def bind(state: ListenerState, port: int, server_url: str) -> list[socket.socket
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens already: two programs can bind to one port until one of them listens."""
+    """Return a listening socket. Binding alone is not enough: two programs can bind to a port until one listens."""
     bound = bound_socket(host, port)
     try:
         bound.listen()

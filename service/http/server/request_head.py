@@ -1,7 +1,7 @@
-"""HTTP and WebSocket protocols of uvicorn with bounds on the head of a request, and on the time of slow clients.
+"""uvicorn's HTTP and WebSocket protocols, with bounds on the head of a request and a minimum speed of clients.
 
-Without bounds, a client could make the server buffer headers without limit: httptools has none, and uvicorn sets some
-only for a slower parser. The connections of slow clients are ended here, too; see `service.http.server.connections`.
+Without bounds, a client could make the server buffer headers without limit: httptools has no bounds, and uvicorn bounds
+heads only in its slower parser, h11. `service.http.server.connections` checks periodically for slow clients.
 """
 
 import asyncio
@@ -21,20 +21,21 @@ from service.http.server.connections import connections_of
 from service.http.server.inbox import MESSAGE_MAX_BYTES
 
 HEAD_MAX = 64 << 10
-"""Bytes of all header fields together, and of everything else but the body."""
+"""Maximum bytes of all header fields together, and of input that neither continues a body nor ends a request."""
 FIELDS_MAX = 128
 TARGET_MAX = 32 << 10
-"""Bytes of the path and the query, which may have a long selection."""
+"""Maximum bytes of the path and the query; the query may contain a long selection."""
 
 _LINGER_S = 2.0
+"""Seconds for which a refused connection stays open, so that its client can read the response."""
 _LINGERING_MAX = 64
-"""Refused connections that may linger at the same time; others are closed at once."""
+"""Maximum number of refused connections that stay open for `_LINGER_S`; further ones are closed at once."""
 _DRAINED = 48 << 10
 """Bytes that leave the buffer of a transport between its high-water and low-water marks."""
 RETRY_AFTER_S = 5
 _CODES = {408: "too_slow", 414: "target_too_long", 431: "head_too_large", 503: "too_many_connections"}
 CONNECTION = "tracedock.connection"
-"""The extension of an ASGI scope that holds the `ClientConnection` of its request."""
+"""Key of a request's `ClientConnection` in the ``extensions`` of its ASGI scope."""
 
 
 @dataclass
@@ -42,8 +43,8 @@ class ClientConnection:
     """State of one client connection, across its requests.
 
     Attributes:
-        stays_open: whether it is kept open while idle, for clients that can't reconnect.
-        trace: the trace of the localhost listener's client.
+        stays_open: whether the connection is kept open while idle, for a client that can't reconnect.
+        trace: the id of the trace that a client of the localhost listener queries; None before its first query.
     """
 
     stays_open: bool = False
@@ -57,16 +58,17 @@ def client_connection(request: HTTPConnection) -> ClientConnection:
 
 
 class BoundedHead(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with bounds: 414 or 431 for a head that is too large, after which nothing more is read.
+    """uvicorn's HTTP protocol with bounds.
 
-    A head or a body that is too slow gets 408. The connection of a client that does not read its response is aborted.
+    A head that is too large gets 414 or 431, and all further input is ignored. A head or a body that is too slow gets
+    408. The connection of a client that does not read its response is aborted.
     """
 
     _fields_bytes = 0
-    _without_body = 0  # bytes since the end of a request, or of a part of a body
+    _without_body = 0  # bytes received since the last part of a body, or the end of a request
     _status = 400
     _ignores_input = False
-    _lingering = 0  # of all connections
+    _lingering = 0  # number of refused connections of the process that are still open
     _in_head = False
     _connection: ClientConnection | None = None
 
@@ -103,7 +105,7 @@ class BoundedHead(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection after some seconds without a request, unless it stays open."""
+        """Close the idle connection after uvicorn's keep-alive timeout, unless it stays open for its client."""
         if not self._stays_open():
             super().timeout_keep_alive_handler()
 
@@ -189,7 +191,7 @@ class BoundedHead(HttpToolsProtocol):
             self._end_body()
 
     def close_idle(self) -> None:
-        """Close the connection, on which no response is in progress."""
+        """Close the connection while no response is in progress; an incomplete head gets 408."""
         if self._in_head and not self._ignores_input:
             self._status = 408
             self.send_400_response("The head of the request was not complete in time.")
@@ -205,7 +207,7 @@ class BoundedHead(HttpToolsProtocol):
         return self.cycle.more_body and not (self.flow.read_paused or self.cycle.waiting_for_100_continue)
 
     def _end_body(self) -> None:
-        """Refuse a request whose body is too slow; to the app, the client has disconnected."""
+        """Refuse a request whose body is too slow; the app sees a disconnect of the client."""
         if self.cycle.response_started:
             self.transport.abort()
             return
@@ -224,13 +226,13 @@ class BoundedHead(HttpToolsProtocol):
         raise httptools.HttpParserError  # stops the parser, and makes it call `send_400_response`
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse the request; the rest of it is neither kept nor parsed as another one."""
+        """Refuse the request, and ignore the rest of it, so that no part is parsed as another request."""
         self._ignores_input = True
         if self._status == 400 and not self._is_idle() and self.cycle.more_body and not self.cycle.response_started:
-            self.cycle.disconnected = True  # to the app, the client has disconnected
+            self.cycle.disconnected = True  # the app sees a disconnect of the client
             self.cycle.message_event.set()
         elif not self._is_idle():
-            self.transport.close()  # a response is in progress; another can't be sent
+            self.transport.close()  # a response is in progress, so an error response can't be sent
             return
         self._respond_and_close(msg)
 
@@ -254,7 +256,7 @@ class BoundedHead(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         BoundedHead._lingering += 1
-        self.loop.call_later(_LINGER_S, self._linger)  # a client that is cut off while it sends reads no response
+        self.loop.call_later(_LINGER_S, self._linger)  # a client that is cut off while sending loses the response
 
     def _linger(self) -> None:
         BoundedHead._lingering -= 1
@@ -262,9 +264,9 @@ class BoundedHead(HttpToolsProtocol):
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, with the same bounds; it is aborted if its client does not read.
+    """uvicorn's WebSocket protocol: counted like HTTP connections, and aborted if the client does not read.
 
-    Pings detect clients that have disappeared.
+    uvicorn's pings detect clients that have disappeared.
     """
 
     def __init__(
@@ -280,7 +282,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self._buffered = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over a connection."""
+        """Count the connection that the HTTP protocol has handed over, and set its maximum message size."""
         super().connection_made(transport)
         if transport.get_extra_info("sockname")[1] != self._connections.files_port:
             self.conn.max_message_size = MESSAGE_MAX_BYTES
