@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     keep_ready: bool = Field(
         True,
         description="load the code of worker processes when the server starts, rather than at their first use; takes"
-        " about 150 MB of memory and saves two seconds then",
+        " about 220 MB of memory and saves two seconds then",
     )
     engine_stop_s: float = Field(2.0, gt=0, description="grace period of each step that stops an engine")
     shutdown_s: float = Field(10.0, gt=0, description="timeout of the server's own shutdown")
