@@ -65,7 +65,7 @@ class Settings(BaseSettings):
         ge=0,
         description="rate below which, over `TRACEDOCK_TRANSFER_WINDOW_S`, a body or a response counts as stalled",
     )
-    max_upload_bytes: int = Field(64 * GIB, gt=0, description="maximum size of an upload")
+    max_upload_bytes: int = Field(64 * GIB, gt=0, description="maximum size of an uploaded or imported file")
     max_uploads: int = Field(1000, ge=1, description="maximum of unfinished resumable uploads")
     max_uploads_per_client: int = Field(
         250, ge=1, description="maximum of unfinished resumable uploads of one token or, without tokens, of one address"
@@ -104,7 +104,7 @@ class Settings(BaseSettings):
         " processors, up to eight",
     )
     ingest_attempts: int = Field(
-        3, ge=1, description="attempts to read a trace whose worker process dies, before the trace fails"
+        3, ge=1, description="attempts to read, split or merge traces whose worker process dies, before the job fails"
     )
     job_history: int = Field(10_000, ge=0, description="finished jobs to keep listed; older ones are deleted")
     analysis_timeout_s: float = Field(
@@ -134,7 +134,7 @@ class Settings(BaseSettings):
         3,
         ge=1,
         description="engine crashes within ten minutes after which a trace, or statements that differ only in their"
-        " literals, are blocked; twice as many block a client",
+        " literals, are blocked; twice as many block a client, and one crash blocks a statement of the same text",
     )
     engine_queue: int = Field(256, ge=1, description="maximum of requests that wait for one engine")
     engine_stall_s: float = Field(

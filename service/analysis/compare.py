@@ -285,7 +285,8 @@ QUESTION = Question(
     name="compare",
     short_question="What changed between two traces, or two runs?",
     definition="Exactly two sides: `base` names the traces or the group of one side. Without `base`, the first of two"
-    " traces is the base. Ranks of the sides are matched by rank, and what has no counterpart is in `skipped`."
+    " traces is the base. Two single traces are compared with each other; more traces are matched by rank and cycle,"
+    " and those without a counterpart are in `skipped`."
     " Of each kernel, copy, memset, operator, annotation and call of a runtime or driver, by name: how often"
     " and how long, and the difference; and of a mean step, what its time goes to. Kernels whose names only"
     " one side has are matched where they are launched by the same op, with inputs of the same shapes, from"

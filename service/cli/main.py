@@ -53,7 +53,8 @@ app = typer.Typer(
     "A TRACE is an id, the start of an id, a name, or `latest`. split, merge, download and analyze also accept a local "
     "file, and then need no server. A TRACE with a path, like ./rank0.json, is always a file. A bare name is a file if "
     "there is one and the server has no trace of that name; if both exist, the command is refused.",
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted, "
+    "141 output pipe closed.",
 )
 
 

@@ -23,8 +23,8 @@ HIDDEN = "it runs SQL from a text, which must be a literal"
 MISPLACED = "it changes something where SQL can only read; make it a statement of its own"
 
 NO_STATEMENT = (
-    "no allowed statement begins so: SELECT, WITH, VALUES, EXPLAIN, INCLUDE PERFETTO MODULE, CREATE or DROP"
-    " of a table, view, index, function or macro, INSERT, UPDATE, DELETE"
+    "no allowed statement begins so: SELECT, WITH, VALUES, EXPLAIN, INCLUDE PERFETTO MODULE, CREATE of a table, view,"
+    " index, function or macro, DROP of a table, view or index, INSERT, UPDATE, DELETE"
 )
 
 _FILE_WORDS = dict.fromkeys(("ATTACH", "DETACH", "VACUUM"), FILES) | {"PRAGMA": READS}

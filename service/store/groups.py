@@ -119,7 +119,13 @@ class Groups:
     def update(
         self, group_id: str, *, name: str | None = None, run_id: str | None = None, traces: Sequence[str] | None = None
     ) -> Group:
-        """Update the fields of a group that are given, and return it; `traces` replaces all of its traces.
+        """Update the fields of a group that are given, and return it.
+
+        Args:
+            group_id: the group's id.
+            name: its new name.
+            run_id: its new run id; empty to remove the run id.
+            traces: ids of all its traces from now on.
 
         Raises:
             UnknownGroup: no group has this id.

@@ -76,6 +76,9 @@ def test_group_is_created_changed_and_dissolved(server: Server, run: tuple[str, 
 
     changed = server.api.patch(f"/groups/{group_id}", json={"name": "yours"}).json()
     assert (changed["name"], changed["run_id"]) == ("yours", "17")
+    path = f"/groups/{group_id}"
+    assert server.api.patch(path, json={"run_id": None}).json()["run_id"] is None
+    assert server.api.patch(path, json={"run_id": "17"}).json()["run_id"] == "17"
     assert code_of(server.api.patch(f"/groups/{group_id}", json={"name": "a run"})) == (409, "group_exists")
 
     assert server.api.delete(f"/groups/{group_id}").status_code == 204

@@ -350,13 +350,26 @@ def test_original_is_downloaded_unchanged(server: Server, trace: str, step_trace
     assert step_trace.name in answer.headers["content-disposition"]
 
 
-def test_original_with_a_matching_etag_is_not_modified(server: Server, trace: str) -> None:
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [
+        ("{etag}", 304),
+        ("W/{etag}", 304),
+        ('"another", {etag}', 304),
+        ("*", 304),
+        ('"another"', 200),
+        ('"x{etag}"', 200),
+        ("{sha256}", 200),
+    ],
+)
+def test_original_with_a_matching_etag_is_not_modified(server: Server, trace: str, condition: str, status: int) -> None:
     head = server.api.head(f"/traces/{trace}/download")
     assert (head.status_code, head.content) == (200, b"")
-    again = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": head.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
-    full = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": '"another"'})
-    assert len(full.content) == int(head.headers["content-length"])
+    etag = head.headers["etag"]
+    listed = condition.format(etag=etag, sha256=etag.strip('"'))
+    answer = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": listed})
+    assert answer.status_code == status
+    assert len(answer.content) == (int(head.headers["content-length"]) if status == 200 else 0)
 
 
 def test_ranges_of_the_original_are_downloaded(server: Server, trace: str, step_trace: Path) -> None:

@@ -16,6 +16,7 @@ from service.http import shapes
 from service.http.authentication import identity
 from service.http.declarations import ROUTE_PATH
 from service.http.parameters import PathValues, also_takes
+from service.http.responses import has_current
 from service.http.routes.download import ProcessOutput
 from service.http.routes.traces import Wait
 from service.http.selection_parameters import NAMES as SELECTION_NAMES
@@ -115,7 +116,7 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     etag = _etag(sources, name, parameters, form, table)
     headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
     headers |= {} if form == "json" else _table_headers(question, table)
-    if etag in request.headers.get("if-none-match", ""):
+    if has_current(request, etag):
         return Response(status_code=304, headers=headers)
     pieces = services.analyses.answer(
         name, parameters, sources, form=form, table=table, client=" ".join(identity(request))

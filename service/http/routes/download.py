@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from service.http import shapes
 from service.http.digests import repr_digest
 from service.http.problems import as_problem
+from service.http.responses import has_current
 from service.http.selection_parameters import Selected
 from service.http.services import Services, ServicesDep
 from service.jobs.children.tasks.documents import Cut
@@ -111,7 +112,7 @@ def download_trace(
 def trace_envelope(trace_id: str, services: ServicesDep) -> Response:
     """Return all keys of the document but its events: devices, versions, notes of the program.
 
-    Secrets are always left out. An envelope of more than 8 MiB is 413: only a download has it.
+    Secrets are always left out. An envelope of more than 8 MiB is refused with 413: download the trace instead.
     """
     trace = services.trace_operations.ready(trace_id)
     return Response(envelope_members(services.folder.columns_of(trace.id)), media_type="application/json")
@@ -161,7 +162,7 @@ def _attachment(name: str) -> dict[str, str]:
 
 def _original(trace: Trace, request: Request, services: Services) -> Response:
     headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
-    if trace.sha256 in request.headers.get("if-none-match", ""):
+    if has_current(request, trace.sha256):
         return Response(status_code=304, headers=headers)
     path = Path(trace.path) if trace.path else services.folder.original(trace.id)
     if trace.path_mark:  # another program may change the file
@@ -196,7 +197,7 @@ def _columns(trace: Trace, request: Request, services: Services) -> Response:
     status = path.stat()
     tag = f"{status.st_mtime_ns:x}-{status.st_size:x}"
     headers = {"ETag": f'"{tag}"'}
-    if tag in request.headers.get("if-none-match", ""):
+    if has_current(request, tag):
         return Response(status_code=304, headers=headers)
     name = file_name(trace.name, "parquet")
     return FileResponse(path, filename=name, media_type=MEDIA_TYPES["parquet"], headers=headers, stat_result=status)

@@ -96,9 +96,10 @@ def describe_group(group_id: str, services: ServicesDep) -> Response:
 @router.patch("/{group_id}", summary="Rename a group, or change its traces", responses={200: {"model": shapes.Group}})
 @declares(audit="change group")
 def change_group(group_id: str, change: GroupChange, services: ServicesDep) -> Response:
-    """Change the given fields of a group."""
+    """Change the given fields of a group; a null ``run_id`` removes the run's id."""
     name = None if change.name is None else group_name(change.name)
-    group = services.groups.update(group_id, name=name, run_id=change.run_id, traces=change.traces)
+    run_id = change.run_id or "" if "run_id" in change.model_fields_set else None
+    group = services.groups.update(group_id, name=name, run_id=run_id, traces=change.traces)
     return json_response(_described(services, group))
 
 
@@ -162,8 +163,8 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request par
 ) -> Response:
     """Run an analysis as ``GET /traces/{id}/analysis/{name}`` with ``traces`` does, with the same parameters.
 
-    Traces that could not be read are left out, and ``Tracedock-Left-Out`` has their ids. Traces that are not ready
-    yet make it 409, and are named; ``wait`` waits for them. ``compare`` needs the other side as ``base``.
+    Traces that could not be read are left out, and ``Tracedock-Left-Out`` has their ids. If a trace is not ready, the
+    response is 409 and has its id; ``wait`` waits for such traces. ``compare`` needs the other side as ``base``.
     """
     if question_of(name).compare_sides and not base:
         group = services.groups.get(group_id)

@@ -57,8 +57,8 @@ class ImportRequest(BaseModel):
 async def import_traces(new: ImportRequest, request: Request, services: ServicesDep, wait: Wait = 0) -> Response:
     """Import the files of a path below the configured roots; links that lead out of them are not followed.
 
-    Returns 202 with the job. Its result has the trace of each file, or the reason why it became none. A file that was
-    imported before, under the same name into the same group, stays the trace that it was.
+    Returns 202 with the job. Its result has the trace of each file, or the reason why there is none. A file that was
+    imported before, under the same name into the same group, keeps its trace.
     """
     spec = ImportSpec(
         new.path, new.mode, new.group and group_name(new.group), new.name and plain_name(new.name), watch=new.watch

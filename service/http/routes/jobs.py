@@ -66,8 +66,8 @@ async def follow_job(
 @router.delete("/{job_id}", summary="Cancel a job", responses={200: {"model": shapes.Job}})
 @declares(audit="cancel")
 async def cancel_job(job_id: int, services: ServicesDep) -> Response:
-    """Cancel a job and remove its results; a job that has ended stays as it is.
+    """Cancel a job and remove its unfinished results; a job that has ended stays as it is.
 
-    The trace of an ingest stays, too, as one that could not be read.
+    The trace of a cancelled ingest stays, with the state ``failed``. Traces that an import has created stay.
     """
     return json_response(job_object(await services.monitor.cancel(job_id), services.monitor))

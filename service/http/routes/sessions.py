@@ -35,7 +35,7 @@ def loading(session: Session) -> Response:
 
 @router.get("/sessions", summary="List the engines", responses={200: {"model": shapes.Sessions}})
 def list_sessions(services: ServicesDep) -> Response:
-    """Return all sessions, and the memory of their engines and of one that is kept ready."""
+    """Return all sessions, and the memory of all engines, including the one that is kept ready."""
     memory = shapes.Memory(held_bytes=services.fleet.held_bytes, budget_bytes=services.fleet.budget_bytes)
     sessions = [session_object(session) for session in services.fleet.sessions()]
     return json_response(shapes.Sessions(sessions=sessions, memory=memory, next=None))

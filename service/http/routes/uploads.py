@@ -86,9 +86,9 @@ async def upload_options(services: ServicesDep) -> Response:
 # only the request that completes the trace is logged
 @declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)
 async def begin_upload(request: Request, services: ServicesDep) -> Response:
-    """Begin an upload with ``Upload-Length`` or ``Upload-Defer-Length: 1``; a body has its first bytes.
+    """Begin an upload with ``Upload-Length`` or ``Upload-Defer-Length: 1``; a body has the first bytes.
 
-    ``Upload-Metadata`` has its ``filename``, and optionally its ``group`` and the ``priority`` of its ingest.
+    ``Upload-Metadata`` has the ``filename``, and optionally the ``group`` and the ``priority`` of the ingest.
     """
     async with receiving(request, stalled_s=STALLED_S) as body:
         announced = _announced(request)
@@ -137,9 +137,10 @@ async def describe_upload(upload_id: str, services: ServicesDep) -> Response:
 @router.patch("/{upload_id}", status_code=204, summary="Send the next chunk of an upload")
 @declares(audit="upload", unlogged_status=204, receives_trace=True)
 async def add_chunk(upload_id: str, request: Request, services: ServicesDep) -> Response:
-    """Add the body at ``Upload-Offset``; the last chunk makes the trace that ``Tracedock-Trace`` names.
+    """Append the body at ``Upload-Offset``.
 
-    The bytes of an interrupted chunk are kept, unless it has an ``Upload-Checksum``.
+    The response to the last chunk has the id of the trace in ``Tracedock-Trace``. The bytes of an interrupted
+    chunk are kept, unless it has an ``Upload-Checksum``.
     """
     async with receiving(request, stalled_s=STALLED_S) as body:
         if request.headers.get("content-type") != CHUNK_TYPE:
