@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -11,7 +10,10 @@ from typing import Any, TextIO
 import httpx
 import psutil
 
-WITHOUT_PANDAS = Path(__file__).parent / "without"
+from tests.forked import WITHOUT_PANDAS, ForkedProcess, WarmInterpreter
+
+INTERPRETER = WarmInterpreter()
+"""Starts the servers of the tests of this process."""
 
 
 def bytes_read(process: psutil.Process, name: str) -> int:
@@ -22,18 +24,21 @@ def bytes_read(process: psutil.Process, name: str) -> int:
 
 
 class Server:
-    """`python -m service serve` on a free port.
+    """A server on a free port.
 
     Args:
         data: its data folder.
         settings: further settings, by their names in `Settings`; by default, no process is kept ready.
+
+    Attributes:
+        command: starts an interpreter with the command line of the service; None for a fork of a warm interpreter.
     """
 
     def __init__(self, data: Path, **settings: object) -> None:
         self.data = data
         self._settings = {"perfetto_port": 0, "keep_ready": False, "min_free_bytes": 0} | settings
-        self.command: tuple[str, ...] = (sys.executable, "-m", "service")
-        self._process: subprocess.Popen[str] | None = None
+        self.command: tuple[str, ...] | None = None
+        self._process: subprocess.Popen[str] | ForkedProcess | None = None
         self._port = 0
         self.log_file: TextIO
         self.url = ""
@@ -43,11 +48,15 @@ class Server:
         """Start, and return once it listens; a restart keeps the port."""
         environment = os.environ | {f"TRACEDOCK_{name.upper()}": str(value) for name, value in self._settings.items()}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WITHOUT_PANDAS), os.environ.get("PYTHONPATH")]))
+        arguments = ["serve", "--port", str(self._port), "--data", str(self.data)]
         self.log_file = (self.data.parent / f"{self.data.name}.log").open("a")
-        self._process = subprocess.Popen(
-            [*self.command, "serve", "--port", str(self._port), "--data", str(self.data)],
-            env=environment, stdout=subprocess.PIPE, stderr=self.log_file, text=True, start_new_session=True,
-        )  # fmt: skip
+        if self.command is None:
+            self._process = INTERPRETER.start(arguments, environment, self.log_file)
+        else:
+            self._process = subprocess.Popen(
+                [*self.command, *arguments],
+                env=environment, stdout=subprocess.PIPE, stderr=self.log_file, text=True, start_new_session=True,
+            )  # fmt: skip
         assert self._process.stdout
         self.url = self._process.stdout.readline().strip().split()[-1]
         self._port = int(self.url.rsplit(":", 1)[1])

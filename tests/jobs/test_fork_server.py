@@ -1,16 +1,20 @@
 """The fork server starts children that own their pipes only, and the death of either side ends all children."""
 
 import asyncio
+import gc
 import logging
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+import uvloop
 
 from service.jobs.children.fork_server import ForkServer, environment
 from service.jobs.children.kinds import FORK_SERVER_TITLE, Kind
@@ -130,6 +134,34 @@ def test_children_run_at_the_same_time() -> None:
         assert await asyncio.gather(*(child.wait() for child in children)) == [0] * 8
 
     run(scenario)
+
+
+def test_ends_of_children_close_no_file_of_another_thread() -> None:
+    ended, errors = threading.Event(), []
+
+    def use_files() -> None:
+        while not ended.is_set():
+            try:
+                os.close(os.open(os.devnull, os.O_RDONLY))
+            except OSError as error:
+                errors.append(error)
+
+    async def main() -> None:
+        fork_server = ForkServer()
+        for _ in range(60):
+            child = await fork_server.fork(Kind.EXPORT)
+            await child.end()
+            gc.collect()
+        await fork_server.close()
+
+    user = threading.Thread(target=use_files)
+    user.start()
+    try:
+        uvloop.run(main())
+    finally:
+        ended.set()
+        user.join()
+    assert errors == []
 
 
 def test_death_of_the_fork_server_ends_its_children_and_the_next_child_starts(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,8 +1,7 @@
 """Messages between the server and its children arrive unchanged, and other text is refused."""
 
 import asyncio
-import os
-from io import FileIO
+import socket
 
 import pytest
 from pydantic import ValidationError
@@ -77,13 +76,12 @@ def test_error_of_a_failure_is_raised_again_as_it_was() -> None:
 
 async def child_that_sent(output: bytes) -> ChildProcess:
     """Return a child that has sent this output and has ended."""
-    (input_end, child_input), (read_end, write_end) = os.pipe(), os.pipe()
-    os.close(input_end)
-    os.write(write_end, output)
-    os.close(write_end)
+    (child_input, its_input), (our_output, its_output) = socket.socketpair(), socket.socketpair()
+    with its_input, its_output:
+        its_output.sendall(output)
     exit_status = asyncio.get_running_loop().create_future()
     exit_status.set_result(0)
-    return await ChildProcess.connect(FileIO(child_input, "w"), FileIO(read_end), 0, exit_status, lambda _: None)
+    return await ChildProcess.connect(child_input, our_output, 0, exit_status, lambda _: None)
 
 
 async def exchanged(output: bytes) -> tuple[list[Message], int]:

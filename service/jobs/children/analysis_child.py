@@ -99,7 +99,7 @@ def _preload() -> None:
 
 
 def main(channel: ServerChannel, spill: str) -> int:
-    """Answer calls until the server closes the pipe, and return the exit status.
+    """Answer calls until the server closes the connection, and return the exit status.
 
     Args:
         channel: the channel to the server.

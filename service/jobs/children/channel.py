@@ -1,4 +1,4 @@
-"""The child's end of the pipes to the server."""
+"""The child's end of the connections to the server."""
 
 import os
 import select
@@ -50,11 +50,11 @@ class ServerChannel:
         self._next_progress = 0.0
 
     def has_input(self) -> bool:
-        """Return whether the server has sent a message that has not been read yet, or has closed the pipe."""
+        """Return whether the server has sent a message that has not been read yet, or has closed the connection."""
         return bool(select.select([self._input], [], [], 0)[0])
 
     def receive(self) -> tuple[Message, bytes] | None:
-        """Wait for a message and its body; None once the server has closed the pipe."""
+        """Wait for a message and its body; None once the server has closed the connection."""
         header = self._input.read(HEADER.size)
         if len(header) < HEADER.size:
             return None
@@ -63,12 +63,12 @@ class ServerChannel:
         return (message_of(text), body) if len(body) == body_size else None
 
     def receive_call(self) -> ReceivedCall | None:
-        """Wait for a call; None once the server has closed the pipe."""
+        """Wait for a call; None once the server has closed the connection."""
         frame = self.receive()
         return call_of(*frame) if frame else None
 
     def listen(self, on_message: Callable[[Message], object] = lambda _: None) -> None:
-        """Pass further messages to a function, in a thread, and end this process when the server closes the pipe."""
+        """Pass further messages to a function, in a thread; end this process when the server closes the connection."""
 
         def read() -> None:
             while frame := self.receive():
@@ -106,7 +106,7 @@ class ServerChannel:
         """
         try:
             work()
-        except BrokenPipeError:
+        except ConnectionError:
             raise
         except TracedockError as error:
             self.send(Failed(error.as_document(), in_input=isinstance(error, fault)))

@@ -17,7 +17,7 @@ def run_child(kind: str, *arguments: str) -> NoReturn:
     try:
         setproctitle(title_of(Kind(kind)))
         status: int = import_module(ENTRIES[Kind(kind)]).main(ServerChannel(), *arguments)
-    except BrokenPipeError:  # the server no longer reads
+    except ConnectionError:  # the server no longer reads
         status = 1
     except BaseException:  # noqa: BLE001 - the process ends here, and its log needs the traceback of any error
         traceback.print_exc()

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from io import FileIO
 from typing import TypeVar
 
 from service.jobs.children.kinds import PACKAGE, Kind
@@ -103,8 +102,8 @@ class ForkServer:
     async def _fork(self, kind: Kind, arguments: Sequence[str]) -> ChildProcess:
         running = self._prepared()
         with ExitStack() as our_ends, ExitStack() as child_ends:
-            child_input, our_output = _pipe(child_ends, our_ends)
-            our_input, child_output = _pipe(our_ends, child_ends)
+            our_input, child_input = _connection(our_ends, child_ends)
+            our_output, child_output = _connection(our_ends, child_ends)
             descriptors = [child_input.fileno(), child_output.fileno()]
             try:
                 socket.send_fds(running.socket, [text_of(Fork(kind, list(arguments)))], descriptors)
@@ -115,8 +114,8 @@ class ForkServer:
             started = asyncio.get_running_loop().create_future()
             self._requests.append(started)
             pid, exit_status = await started
-            child = await ChildProcess.connect(our_output, our_input, pid, exit_status, self._kill)
-            our_ends.pop_all()  # the child's transports close them
+            child = await ChildProcess.connect(our_input, our_output, pid, exit_status, self._kill)
+            our_ends.pop_all()  # the child process closes them
         return child
 
     def _prepared(self) -> _Running:
@@ -191,10 +190,11 @@ def _next_text(ours: socket.socket) -> bytes:
         return b""
 
 
-def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[FileIO, FileIO]:
-    """Return the two ends of a pipe, each of which is closed by its stack."""
-    read_end, write_end = os.pipe()
-    return reader.enter_context(FileIO(read_end)), writer.enter_context(FileIO(write_end, "w"))
+def _connection(ours: ExitStack, the_childs: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets, each of which is closed by its stack."""
+    our_end, child_end = socket.socketpair()
+    our_end.setblocking(False)
+    return ours.enter_context(our_end), the_childs.enter_context(child_end)
 
 
 def _settle(future: Future[T], result: T | Exception) -> None:

@@ -1,8 +1,8 @@
 """The protocols between the server, its children and its fork server.
 
-Both directions of a child's pipes carry frames. A frame consists of a header with two lengths, a message of the first
-length and a body of the second length. A message is the name of its class, a space, and its fields as JSON. The meaning
-of the body depends on the message.
+The server and a child exchange frames. A frame consists of a header with two lengths, a message of the first length and
+a body of the second length. A message is the name of its class, a space, and its fields as JSON. The meaning of the
+body depends on the message.
 
 The server sends `Call` for each task. The child answers a call with any number of `Begun`, `Progressed` and `Output`,
 and then with one of `Done`, `Failed` and `Crashed`.

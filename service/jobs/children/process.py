@@ -1,9 +1,9 @@
-"""The server's end of the pipes to a child."""
+"""The server's ends of the connections to a child."""
 
 import asyncio
-from asyncio import BaseProtocol, Future, IncompleteReadError, StreamReader, StreamReaderProtocol, WriteTransport
+import socket
+from asyncio import Future, IncompleteReadError, StreamReader, StreamWriter
 from collections.abc import Callable
-from io import FileIO
 
 from service.jobs.children.encoding import encode
 from service.jobs.children.messages import HEADER, Call, Message, frame_head, message_of
@@ -12,42 +12,48 @@ READ_SIZE = 1 << 20
 """Bytes of a child's output that the server reads ahead."""
 
 
+Connections = tuple[tuple[StreamReader, StreamWriter], tuple[StreamReader, StreamWriter]]
+
+
 class ChildProcess:
     """A child process that exchanges messages with the server.
 
     Args:
-        child_input: writes to the child's input.
-        output: reads the child's output.
+        connections: the connections to the child's input and from its output.
         pid: the id of the process.
         exit_status: its future exit status, negative for a signal.
         kill: kills the process of an id, if it still runs.
     """
 
     def __init__(
-        self,
-        child_input: WriteTransport,
-        output: StreamReader,
-        pid: int,
-        exit_status: Future[int],
-        kill: Callable[[int], object],
+        self, connections: Connections, pid: int, exit_status: Future[int], kill: Callable[[int], object]
     ) -> None:
         self.pid = pid
-        self._input = child_input
-        self._output = output
+        (_, self._input), (self._output, self._output_connection) = connections
         self._exit_status = exit_status
         self._kill = kill
         self._body_left = 0
 
     @classmethod
     async def connect(
-        cls, child_input: FileIO, output: FileIO, pid: int, exit_status: Future[int], kill: Callable[[int], object]
+        cls,
+        child_input: socket.socket,
+        output: socket.socket,
+        pid: int,
+        exit_status: Future[int],
+        kill: Callable[[int], object],
     ) -> "ChildProcess":
-        """Return the child process at the other ends of two pipes; closing the child's streams closes the pipes."""
-        loop = asyncio.get_running_loop()
-        reader = StreamReader(READ_SIZE)
-        await loop.connect_read_pipe(lambda: StreamReaderProtocol(reader), output)
-        writer, _ = await loop.connect_write_pipe(BaseProtocol, child_input)
-        return cls(writer, reader, pid, exit_status, kill)
+        """Return the child process at the other ends of two sockets, which `wait` closes.
+
+        Each socket carries data in one direction only. A single socket could lose the last messages of a child: its
+        reader fails as soon as the child has ended without reading all of its input.
+        """
+        # Not pipes: uvloop closes the file descriptor of a pipe twice, and another thread may have it by then.
+        connections = (
+            await asyncio.open_unix_connection(sock=child_input, limit=READ_SIZE),
+            await asyncio.open_unix_connection(sock=output, limit=READ_SIZE),
+        )
+        return cls(connections, pid, exit_status, kill)
 
     @property
     def is_alive(self) -> bool:
@@ -57,14 +63,14 @@ class ChildProcess:
     @property
     def is_busy_reading(self) -> bool:
         """True while the server's buffer holds data that the child has not read yet."""
-        return bool(self._input.get_write_buffer_size())
+        return bool(self._input.transport.get_write_buffer_size())
 
     def call(self, task: object, *, call_id: int = 0, client: str = "", spill_max: int | None = None) -> None:
         """Send the call of a task; see `Call` for the arguments."""
         self.send(Call(type(task).__name__, call_id, client, spill_max), encode(task))
 
     def send(self, message: Message, body: bytes = b"") -> None:
-        """Send a message, unless the pipe is closed."""
+        """Send a message, unless the connection is closed."""
         if not self._input.is_closing():
             self._input.write(frame_head(message, len(body)) + body)
 
@@ -103,7 +109,7 @@ class ChildProcess:
             self._kill(self.pid)
 
     def close_input(self) -> None:
-        """Close the pipe to the child, which makes the child end."""
+        """Close the connection to the child, which makes the child end."""
         self._input.close()
 
     async def wait(self) -> int:
@@ -112,6 +118,7 @@ class ChildProcess:
             pass
         status = await asyncio.shield(self._exit_status)
         self._input.close()
+        self._output_connection.close()
         return status
 
     async def end(self) -> int:
