@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 PORT ?= 8700
 TRACE ?=
 WORKERS ?= 3
+FAST := $(addprefix tests/,attribution formats store streaming trace test_data.py test_settings.py test_traces.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check check-pages format bench hta clean
+.PHONY: help run test test-fast test-system test-slow check check-pages format bench hta clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -16,9 +17,15 @@ help: ## show this
 run: $(VENV)/.run ## set up what is needed and serve; TRACE=file uploads it and prints the link that opens it
 	@$(BIN)/tracedock serve --port $(PORT) $(if $(TRACE),--trace "$(TRACE)")
 
-test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests (ten minutes or more)
+test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests (ten minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not system" $(ARGS)
+
+test-fast: $(VENV)/.dev ## the tests of the parts that need no server (two minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(FAST) $(ARGS)
+
+test-system: $(VENV)/.dev ## the tests that drive a browser, fill a disk, kill processes or install the package
 	@./.ci/chromium
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "system and not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev ## the tests that take gigabytes or many minutes
 	@./.ci/chromium

@@ -23,6 +23,8 @@ from tests.conftest import PATIENCE_S
 from tests.server import Server
 from tests.traces import TraceShape, sized, trace_chunks, write_trace
 
+pytestmark = pytest.mark.system
+
 CODES = ("disk_full", "no_room")
 TRACE_BYTES = 6_000_000
 PAGE = 4096

@@ -18,6 +18,8 @@ from tests.conftest import DATA
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 
+pytestmark = pytest.mark.system
+
 COUNTER = """
 import os
 from numba.core import event

@@ -18,6 +18,8 @@ from tests.conftest import PATIENCE_S
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
+pytestmark = pytest.mark.system
+
 PROCESSES = {
     "ingest": "tracedock ingest",
     "derive": "tracedock derive",

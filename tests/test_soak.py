@@ -20,6 +20,8 @@ from service.engine.trace_processor import wire
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
+pytestmark = pytest.mark.system
+
 SOAK_S = 600
 MEMORY_MAX = 1 << 30
 """Limit of the server process's memory in bytes."""
