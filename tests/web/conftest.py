@@ -42,7 +42,7 @@ def gated_engine(folder: Path, gate: Path) -> Path:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker("browser")
+            item.add_marker("system")
 
 
 @pytest.fixture(scope="package")

@@ -16,8 +16,6 @@ from tests.web.look import faint_texts, overhang
 from tests.web.overlaps import write_overlaps
 from tests.web.viewer import Viewer
 
-pytestmark = pytest.mark.system
-
 ARGS = "select args from _torch_facts"
 
 

@@ -3,12 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.server import Server
-
-pytestmark = pytest.mark.system
 
 
 def opened(page: Page, server: Server, trace_id: str) -> Locator:

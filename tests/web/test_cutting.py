@@ -18,8 +18,6 @@ from tests.traces import TraceShape, sized, write_trace
 from tests.web.conftest import OpenContext
 from tests.web.viewer import Viewer
 
-pytestmark = pytest.mark.system
-
 GLOO = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 
 

@@ -9,8 +9,6 @@ from playwright.sync_api import Page, expect
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 
-pytestmark = pytest.mark.system
-
 _numbers = count(1)
 
 

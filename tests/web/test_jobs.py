@@ -11,8 +11,6 @@ from tests.http.conftest import connected, until
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,8 +13,6 @@ from tests.web.conftest import OpenContext
 from tests.web.look import faint_texts, overhang, tab_through
 from tests.web.viewer import Viewer
 
-pytestmark = pytest.mark.system
-
 TOKEN = "0123456789abcdef"
 
 

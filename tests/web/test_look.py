@@ -12,8 +12,6 @@ from tests.server import Server
 from tests.web.conftest import OpenContext
 from tests.web.look import faint_texts, overhang, tab_through
 
-pytestmark = pytest.mark.system
-
 WIDE = "select name, 'a' || hex(zeroblob(300)) as wide, ts, dur, category, depth from slice limit 20"
 
 Visit = Callable[[Page], None]

@@ -12,8 +12,6 @@ from tests.http.test_opening import write_opening
 from tests.server import Server
 from tests.web.viewer import Viewer
 
-pytestmark = pytest.mark.system
-
 VISIBLE = """() => {
     const { start, end } = app.trace.timeline.visibleWindow.toTimeSpan();
     return [Number(start), Number(end)];

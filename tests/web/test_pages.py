@@ -11,8 +11,6 @@ from playwright.sync_api import Page, expect
 from tests.server import Server
 from tests.traces import TraceShape, expected, sized, write_trace
 
-pytestmark = pytest.mark.system
-
 ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
 
 

@@ -21,8 +21,6 @@ from tests.web.elsewhere import Elsewhere, Watch
 from tests.web.overlaps import write_overlaps
 from tests.web.viewer import Viewer
 
-pytestmark = pytest.mark.system
-
 KERNEL_OF_STREAM_7_ALONE = """
     with kernel as (
         select slice.name, count(*) as n from slice

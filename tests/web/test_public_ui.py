@@ -16,8 +16,6 @@ from tests.web.conftest import CHROMIUM, SWITCHES, gated_engine
 from tests.web.public_ui import LONGER_STATUS_TIMEOUT, ORIGIN, static_server, switches
 from tests.web.viewer import Viewer
 
-pytestmark = pytest.mark.system
-
 COUNT = "select count(*) as n from slice"
 COUNT_IN_TAB = f"app.trace.engine.query('{COUNT}').then((rows) => rows.firstRow({{n: 0}}).n)"
 OpenTab = Callable[[], Page]

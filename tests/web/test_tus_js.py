@@ -12,8 +12,6 @@ from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.web.tus_js import SCRIPT
 
-pytestmark = pytest.mark.system
-
 CHUNK = 100_000
 UPLOAD = """
 (input, [endpoint, chunkSize, stops]) => new Promise((resolve, reject) => {

@@ -12,8 +12,6 @@ from tests.link import Link
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
-pytestmark = pytest.mark.system
-
 SIZE = 20 * 10**6  # several times what the kernel buffers while the server reads nothing
 
 
