@@ -5,7 +5,7 @@ HTA := .hta
 BIN := $(VENV)/bin
 PORT ?= 8700
 TRACE ?=
-WORKERS ?= 3
+WORKERS ?= 4
 FAST := $(addprefix tests/,attribution formats store streaming trace test_data.py test_settings.py test_traces.py)
 
 .DEFAULT_GOAL := help
