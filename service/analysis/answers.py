@@ -22,7 +22,7 @@ from service.trace.selection import Selection
 
 RANKS_AT_ONCE = 2
 NAMED_MAX = 8
-"""Most traces that an error names."""
+"""Maximum number of traces named in an error message."""
 
 
 class Skipped(TypedDict):
@@ -35,7 +35,7 @@ class Skipped(TypedDict):
 
 
 class QuestionDescription(TypedDict):
-    """A question as clients see it; the parameters are JSON Schema by name."""
+    """A question as clients see it; `parameters` holds a JSON Schema for each parameter name."""
 
     name: str
     answers: str
@@ -53,16 +53,17 @@ class ApplicableQuestion(QuestionDescription):
 
 
 class ApplicableQuestions(TypedDict):
-    """All questions, as far as they apply to a trace."""
+    """All questions; each states whether it applies to a trace."""
 
     analyses: list[ApplicableQuestion]
 
 
 @dataclass
 class Answer:
-    """The tables of an answer, and the ranks without one, each with the reason.
+    """The tables of an answer, and the ranks without an answer, each with the reason.
 
-    If the traces are of several cycles, each table has a column ``cycle`` after that of the rank.
+    If the traces are of several cycles, each table has a column ``cycle`` after that of the rank, unless the question
+    compares two sides.
     """
 
     question: Question
@@ -79,7 +80,7 @@ class Answer:
         return with_cycle(columns) if self.cycles > 1 and not self.question.compare_sides else columns
 
     def as_json(self) -> bytes:
-        """Write the answer as a JSON object."""
+        """Serialize the answer as a JSON object."""
         tables = b",".join(
             orjson.dumps(name) + b":" + as_json(self.columns(name), table) for name, table in self.tables.items()
         )
@@ -96,7 +97,7 @@ class Answer:
         return orjson.dumps(about)[:-1] + b',"tables":{' + tables + b"}}\n"
 
     def form(self, form: str, table: str | None = None) -> bytes:
-        """Write the answer as ``json``, or one of its tables, by default the main one, as ``csv`` or ``arrow``.
+        """Serialize the whole answer as ``json``, or one table as ``csv`` or ``arrow``, by default the first.
 
         Raises:
             BadAnalysisRequest: the answer has no such table.
@@ -113,7 +114,7 @@ def question_of(name: str) -> Question:
     """Return the question of a name.
 
     Raises:
-        UnknownAnalysis: there is none.
+        UnknownAnalysis: no question has this name.
     """
     if name not in QUESTIONS:
         raise UnknownAnalysis(f"There is no analysis {name!r}.", known=[*QUESTIONS])
@@ -124,7 +125,7 @@ def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
     """Validate the values of parameters.
 
     Raises:
-        BadAnalysisRequest: one of them is unknown or has a wrong value.
+        BadAnalysisRequest: a parameter is unknown or has an invalid value.
     """
     try:
         return question.parameters.model_validate(values, strict=False)
@@ -142,13 +143,13 @@ def answer_question(
     """Answer a question over traces.
 
     Args:
-        question: to answer.
-        parameters: of the question.
-        traces: each of one rank, or merged from several.
+        question: the question to answer.
+        parameters: the parameters of the question.
+        traces: the traces; each is of one rank, or merged from several.
         readings: cache of the readings of these and other traces.
 
     Raises:
-        BadAnalysisRequest: the question compares two sides, and there are not two.
+        BadAnalysisRequest: the question compares two sides, and the traces do not form exactly two.
         NotApplicable: the question applies to none of the traces.
         SelectionError: a selection selects nothing in its trace, and all traces are of one cycle.
         ExportFailed: the columns of a trace can't be read.
@@ -186,7 +187,7 @@ def answer_question(
 
 
 def _skipped(rank: int | None, name: str, cycle: int | None, reason: str) -> Skipped:
-    """Describe a rank without an answer; `cycle` is None if there is only one."""
+    """Describe a rank without an answer; `cycle` is None if there is only one cycle."""
     skipped: Skipped = {"rank": rank, "name": name, "reason": reason}
     return skipped if cycle is None else {**skipped, "cycle": cycle}
 
@@ -228,7 +229,7 @@ def _compared(
     """Compare two sides.
 
     Raises:
-        NotApplicable: one of them has no answer.
+        NotApplicable: no trace of a side has an answer.
     """
     sides = [[answer for answer, base in zip(answers, is_base, strict=True) if base == side] for side in (True, False)]
     for side, name in zip(sides, ("the base", "the other side"), strict=True):
@@ -241,10 +242,10 @@ def _compared(
 
 
 def _ranks_of_all(question: Question, traces: Sequence[AnalysisInput]) -> list[AnalysisInput]:
-    """Return an input for each rank.
+    """Return an input for each rank; of two traces without a base, the first becomes the base.
 
     Raises:
-        BadAnalysisRequest: the question compares two sides, and there are not two.
+        BadAnalysisRequest: the question compares two sides, and the traces do not form exactly two.
     """
     if question.compare_sides and not any(trace.is_base for trace in traces):
         if len(traces) != 2:
@@ -325,7 +326,7 @@ def _ask_of_cycle(question: Question, parameters: Parameters, scope: Scope) -> T
 
 
 def _map_traces(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Callable[[Scope], Any]) -> list[Any]:
-    """Call `ask` on the scope of each trace, several at the same time."""
+    """Call `ask` on the scope of each trace, `RANKS_AT_ONCE` at the same time."""
 
     def result(trace: AnalysisInput) -> Any:
         with readings.of(trace) as reading, scope_of(reading) as scope:
@@ -336,7 +337,7 @@ def _map_traces(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Ca
 
 
 def ranks_of(trace: AnalysisInput) -> list[AnalysisInput]:
-    """Return an input for each rank of a merged trace."""
+    """Return an input for each rank of a merged trace; a trace of one rank or with selected ranks is one input."""
     ranks = [merged["rank"] for merged in trace.summary.ranks]
     if not ranks or (trace.selection is not None and trace.selection.ranks):
         return [trace]

@@ -66,7 +66,7 @@ def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
 
 
 def joined(answers: Sequence[Tables], parameters: CollectiveParameters) -> Tables:
-    """Combine the communications of ranks to collectives."""
+    """Combine the communications of all ranks into collectives."""
     abouts = [tables["about"].to_pylist()[0] for tables in answers]
     communications = pa.concat_tables([tables["communications"] for tables in answers])
     ranks = np.repeat(np.arange(len(answers)), [len(tables["communications"]) for tables in answers])
@@ -88,7 +88,7 @@ def joined(answers: Sequence[Tables], parameters: CollectiveParameters) -> Table
 def _late(
     together: MatchedCollectives, abouts: Sequence[dict[str, Any]], shifts: Ints, parameters: CollectiveParameters
 ) -> list[int]:
-    """Return the places of the ranks that are late."""
+    """Return the indices of the late ranks, in the order of `abouts`."""
     if parameters.stragglers == "wait":
         return together.least_waiting_ranks(parameters.candidates)
     times = ("first_ns", "last_ns")
@@ -100,7 +100,7 @@ def _late(
 
 
 def _synchronizing(communications: pa.Table) -> Any:
-    """Mask the communications in which each rank waits for all; all of them if only their names are known."""
+    """Return a mask of the recorded communications of synchronizing kinds, or of all if only names are known."""
     is_recorded = np.array([source != NAME for source in communications["source"].to_pylist()], bool)
     names = communications["collective"]
     synchronizing = {name for name in names.unique().to_pylist() if kind_of(name) in SYNCHRONIZING}
@@ -109,7 +109,7 @@ def _synchronizing(communications: pa.Table) -> Any:
 
 
 def missing(scope: Scope) -> str | None:
-    """Return a reason if nothing communicates."""
+    """Return a reason if the trace has no communication."""
     if scope.has_communication or scope.has_slice(f"cat IN {OPS} AND {scope.name_matches(COLLECTIVE)}"):
         return None
     return "No NCCL kernels are in this trace, nor others that communicate, nor what a process group does on the host."

@@ -32,7 +32,7 @@ def answer(scope: Scope, parameters: WorkParameters) -> Tables:
 
 
 def missing(scope: Scope) -> str | None:
-    """Return a reason if nothing communicates."""
+    """Return a reason if the trace has no communication on a GPU."""
     if reason := scope.no_work_reason:
         return reason
     return None if scope.has_communication else "No NCCL kernels are in this trace, nor others that communicate."

@@ -142,7 +142,7 @@ def _cpu_only_note(kernels: list[_Totals]) -> str | None:
 
 
 def _match_renames(pairs: Sequence[Pair], kernels: list[_Totals]) -> list[KernelRename]:
-    """Match the kernels that only one side has by their launch sites."""
+    """Match kernels whose names only one side has, by their launch sites."""
     unmatched = [kernels[side].keys() - kernels[1 - side].keys() for side in (0, 1)]
     names = [{name for name, kind in keys if name is not None and kind == "kernel"} for keys in unmatched]
     if not all(names):
@@ -169,7 +169,7 @@ def verdict(base: float | None, other: float | None, parameters: CompareParamete
 def _by_name(
     columns: Columns, totals: list[_Totals], step_counts: list[int], parameters: CompareParameters
 ) -> pa.Table:
-    """Return the rows of both sides, those that differ most first."""
+    """Return a row per name and kind, sorted by the difference per step, largest first."""
     base, other = totals
     rows = [[*key, *_differences(base.get(key), other.get(key), step_counts, parameters)] for key in {**base, **other}]
     return _ordered(columns, rows)
@@ -178,7 +178,10 @@ def _by_name(
 def _kernels(
     totals: list[_Totals], renames: list[KernelRename], step_counts: list[int], parameters: CompareParameters
 ) -> pa.Table:
-    """Return the rows of work: matched by name, else by op; then work of only one side."""
+    """Return the rows of work: matched by name, matched by op, or of one side only.
+
+    The rows are sorted by the difference per step, largest first.
+    """
     remaining = [dict(side) for side in totals]
     rows: list[list[Any]] = []
     for rename in renames:
@@ -212,7 +215,7 @@ def _ordered(columns: Columns, rows: list[list[Any]]) -> pa.Table:
 def _differences(
     base: tuple[int, int] | None, other: tuple[int, int] | None, step_counts: list[int], parameters: CompareParameters
 ) -> list[Any]:
-    """Return counts, durations, their differences and the verdict."""
+    """Return the columns of a row from `base_count` to `verdict`."""
     figures = [
         _count_and_durations(total, step_count) for total, step_count in zip((base, other), step_counts, strict=True)
     ]
@@ -226,7 +229,7 @@ def _differences(
 
 
 def _count_and_durations(total: tuple[int, int] | None, step_count: int) -> tuple[int, int, float, float | None]:
-    """Return the number of calls and their duration: sum, per step and mean."""
+    """Return the number of calls and three durations in ns: their sum, the sum per step, and the mean per call."""
     calls, whole = total or (0, 0)
     return calls, whole, whole / step_count, whole / calls if calls else None
 
@@ -250,7 +253,7 @@ def _mean_steps(sides: list[pa.Table], parameters: CompareParameters) -> pa.Tabl
 
 
 def _each_step(pairs: Sequence[Pair], parameters: CompareParameters) -> pa.Table:
-    """Compare the steps of paired ranks by their index. Step numbers depend on when profiling began."""
+    """Compare the steps of paired ranks by index, because step numbers depend on when profiling began."""
     rows = []
     for base, other in pairs:
         for index, steps_ in enumerate(

@@ -82,7 +82,7 @@ class CounterParameters(Parameters):
 
 
 class _Launches(NamedTuple):
-    """Launches of kernels in order of time, and the operators around each, the innermost first."""
+    """Kernel launches in order of time: their indices in `host`, and the operators around each, innermost first."""
 
     host: Host
     calls: Any
@@ -144,7 +144,7 @@ def _launches(scope: Scope) -> _Launches:
 
 
 def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Array]:
-    """Return the columns of the launch of each range; null if launches are unknown."""
+    """Return the columns that describe the launch of each range; null if the launches are not known."""
     if not known:
         kinds = defaultdict(pa.string, call_start_ns=pa.int64())
         return {name: pa.nulls(ranges, kinds[name]) for name in ("op", "top_op", "op_stack", "call", "call_start_ns")}
@@ -161,7 +161,7 @@ def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Ar
 
 
 def missing(scope: Scope) -> str | None:
-    """Return the reason for no answer if the range profiler counted nothing, or None."""
+    """Return a reason if the trace has no ranges of CUPTI's range profiler."""
     return None if scope.has_categories([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
 
 

@@ -1,4 +1,4 @@
-"""What bounds the time? The longest path through what host and devices do."""
+"""What bounds the time? The longest path through the work of the host and the devices."""
 
 from pydantic import Field
 

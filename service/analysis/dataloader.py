@@ -38,7 +38,7 @@ WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{loading}} ORDER BY name,
 
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
-    """Return the waiting for data of each step and loader, and how much of it no device works."""
+    """Return the time that each step and loader waits for data, and the part of it in which no device works."""
     activity = activity_of(scope, parameters.rules, categories=False)
     windows = windows_of(activity, parameters)
     calls = scope.table(_CALLS.format(loading=scope.name_matches(LOADING)))
@@ -86,7 +86,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
 
 
 def missing(scope: Scope) -> str | None:
-    """Return a reason if the program waits for no loader."""
+    """Return a reason if no step waits for a DataLoader."""
     loading = scope.name_matches(LOADING)
     if loading != "false" and scope.has_slice(f"cat IN {OPS} AND {loading}"):
         return None

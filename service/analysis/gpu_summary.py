@@ -93,7 +93,7 @@ class _Kernels:
     """Kernels, clipped to a window of time.
 
     Args:
-        kernels: to clip.
+        kernels: the kernels to clip, as `_KERNELS` selects them.
         first: start of the window, in ns.
         last: end of the window, in ns.
     """

@@ -1,4 +1,4 @@
-"""Why does a stream idle: because of the host, of the gap between kernels, or else?"""
+"""Why does a stream idle: because of the host, the cost of a launch, or another reason?"""
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +48,7 @@ class IdleParameters(WorkParameters):
 
 
 def answer(scope: Scope, parameters: IdleParameters) -> Tables:
-    """Return the gaps of each stream."""
+    """Return statistics of the idle gaps of each stream, by category."""
     hta = parameters.types == "hta"
     work = launched_work(scope, parameters, where="kind <> 'other'" if hta else "true")
     starts, ends = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
@@ -77,9 +77,10 @@ def answer(scope: Scope, parameters: IdleParameters) -> Tables:
 
 
 def _before(work: pa.Table, starts: Ints, ends: Ints, *, running: bool) -> tuple[Ints, Ints]:
-    """Return the rows that follow others of their stream, and the end of the work before each.
+    """Return the rows that have a predecessor on their stream, and the end of the work before each of them.
 
-    With `running` that is the latest end of all work before, else the end of the row before.
+    With `running`, this end is the latest end of all earlier work of the stream; else it is the end of the previous
+    row.
     """
     followers, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     rows = np.arange(len(starts))

@@ -1,4 +1,4 @@
-"""Which kinds of work, which kernels, launched how?"""
+"""Which kinds of work take the time, and which kernels, launched how?"""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ SELECT
     operator_row
 FROM work LEFT JOIN kernel_shapes USING (position)
 """
-"""Work by its launch; names are long, so they are not copied."""
+"""Creates a table of work with its shape and operator. Names are long, so only their hashes are copied."""
 _WANTED = "SELECT DISTINCT operator_row FROM launched WHERE operator_row NOTNULL"
 _GROUPED = """
 CREATE OR REPLACE TEMP TABLE counted AS
@@ -180,7 +180,7 @@ def _group(scope: Scope) -> None:
 
 
 def _matrix_cores(scope: Scope) -> pa.Table:
-    """Classify each distinct name of a kernel by its use of matrix cores."""
+    """Derive the use of matrix cores and the precision from each distinct kernel name."""
     names = scope.table("SELECT DISTINCT name FROM named WHERE is_kernel AND name NOTNULL")["name"].to_pylist()
     uses = [{True: "yes", False: "no", None: "unknown"}[uses_matrix_cores(name)] for name in names]
     columns = {"name": names, "tensor_cores": uses, "precision": [precision(name) for name in names]}
@@ -188,7 +188,7 @@ def _matrix_cores(scope: Scope) -> pa.Table:
 
 
 def _ops(scope: Scope) -> pa.Table:
-    """Return the name, by number, of each operator that launched work, by its row."""
+    """Return the row of each operator that launched work, and the index of its name."""
     from service.attribution.nesting import row_indices  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
@@ -215,7 +215,7 @@ def _at_once(scope: Scope) -> list[list[Any]]:
 
 
 def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
-    """Return the time in which exactly a combination of types runs, for each that occurs."""
+    """Return the time in ns in which exactly the types of a combination run, for each combination that occurs."""
     edges, changes = [], []
     for kind in range(len(_NAMED)):
         for times, change in zip(merge_intervals(starts[kinds == kind], ends[kinds == kind]), (1, -1), strict=True):

@@ -1,4 +1,4 @@
-"""Matching of kernels whose names differ between two runs: by the op that launches them, its shapes and its place."""
+"""Matching of kernels whose names differ between two runs, by the op that launches them, its shapes and its place."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -35,12 +35,12 @@ _Sites = Mapping[tuple[str, int], list[_Site]]
 def match_renamed_kernels(pairs: Sequence[tuple[pa.Table, pa.Table]]) -> list[KernelRename]:
     """Match the launch sites of two sides.
 
-    If all work of a place has one name on each side, the names match. Otherwise the order among the siblings decides;
-    further siblings follow their name if it was matched with only one name.
+    If all work at a place has one name on each side, the names match. Otherwise sites match by their order among
+    siblings. A site without such a match takes the partner of its name, if the name has only one partner.
 
     Args:
-        pairs: for each pair of ranks, the `launch_sites` of work that only the base has, and of work that only the
-            other side has.
+        pairs: for each pair of ranks, two tables of `launch_sites`: of the work that only the base has, and of the
+            work that only the other side has.
     """
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for tables in pairs:

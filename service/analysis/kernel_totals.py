@@ -57,7 +57,7 @@ class _Total:
         return self.of_ranks.total()
 
     def add(self, rank: int, row: _Row) -> None:
-        """Add a row of a rank, which is given by its place."""
+        """Add a row of a rank; `rank` is the index of its answer."""
         self.count += row["count"]
         self.of_ranks[rank] += int(row["total"])
         self.shortest.append(row["shortest"])
@@ -73,8 +73,8 @@ def joined(answers: Sequence[Tables], top: int) -> Tables:
     """Concatenate the rows of all ranks, and add the totals over them.
 
     Args:
-        answers: of the ranks, each with the table `NAMES`.
-        top: most names of each type.
+        answers: the tables of each rank, `NAMES` among them.
+        top: maximum number of names listed for each type.
     """
     names = [tables[NAMES].to_pylist() for tables in answers]
     rows = concatenated([{name: table for name, table in tables.items() if name != NAMES} for tables in answers])
@@ -89,7 +89,7 @@ def _types(ranks: Sequence[list[_Row]]) -> pa.Table:
 
 
 def _kernels(ranks: Sequence[list[_Row]], top: int) -> pa.Table:
-    """Return the names of each type with the largest sums; the rest of the type is one row."""
+    """Return a row for each of the `top` names of a type by sum, and one row for the other names of the type."""
     sums = _totals(ranks, lambda row: (row["type"], row["name"]))
     named: dict[str, set[str | None]] = defaultdict(set)
     for type_, name in sorted(sums, key=lambda key: (-sums[key].sum, key[1] or "")):

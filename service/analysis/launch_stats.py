@@ -116,7 +116,7 @@ class LaunchParameters(WorkParameters):
 
 
 def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
-    """Return the launches of a rank."""
+    """Return statistics of the launches of a rank, and the first launches in the chosen order."""
     calls = HTA_CALLS if parameters.types == "hta" else None
     counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
     scope.define_work(parameters, typed=False)

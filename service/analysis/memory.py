@@ -1,4 +1,4 @@
-"""What holds memory? When, of which device, for which operator."""
+"""What holds memory: when, on which device, and for which operator?"""
 
 from pydantic import Field
 
@@ -102,7 +102,7 @@ class MemoryParameters(Parameters):
 
 
 def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
-    """Return the memory of a rank."""
+    """Return the tables of a rank's memory."""
     from service.analysis.facts.memory_categories import category_table, largest_block_categories  # noqa: PLC0415 - loads numba
     from service.analysis.facts.memory_use import MemoryUse  # noqa: PLC0415 - loads numba, which the server does without
 

@@ -74,13 +74,13 @@ class BandwidthParameters(WorkParameters):
 
 
 def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
-    """Return the transfers of a rank."""
+    """Return statistics of the transfers of a rank, and their bandwidth over time."""
     hta = parameters.types == "hta"
     wanted = "type = 'MEM'" if hta else "kind IN ('memcpy', 'memset')"
     scope.define_work(parameters, typed=hta)
     transfers = scope.table(_TRANSFERS.format(wanted))
     if not hta and len(scope.table(f"SELECT 1 FROM work WHERE {wanted} AND (bytes IS NULL OR dur_ns = 0) LIMIT 1")):
-        scope.define_work(parameters, typed=False, args=True)  # arguments may have the bandwidth that can't be computed
+        scope.define_work(parameters, typed=False, args=True)  # arguments may record a bandwidth that can't be computed
         transfers = scope.table(_TRANSFERS.format(wanted))
     names = sorted(transfers["transfer"].unique().to_pylist())
     kinds = pc.index_in(transfers["transfer"], pa.array(names, pa.string())).cast(pa.int64())
@@ -125,7 +125,8 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
 def _at_once(starts: Ints, ends: Ints, rates: Doubles, *, exact: bool) -> tuple[Ints, Doubles]:
     """Return the times at which the sum of the rates of running transfers changes, and the sum from then on.
 
-    Sums of doubles do not return to exactly 0 when no transfer runs; with `exact` they are set to 0.
+    With `exact`, changes at the same time are merged, and the sum is set to 0 when no transfer runs: sums of doubles
+    do not return to exactly 0.
     """
     times = np.concatenate([starts, ends])
     order = np.argsort(times, kind="stable")
@@ -141,7 +142,7 @@ def _at_once(starts: Ints, ends: Ints, rates: Doubles, *, exact: bool) -> tuple[
 
 
 def _statistics(values: Doubles) -> list[int | float | None]:
-    """Return the number, mean, deviation, minimum, quartiles and maximum of values."""
+    """Return the number, mean, standard deviation, minimum, quartiles and maximum of values."""
     if not len(values):
         return [0, *[None] * 7]
     with np.errstate(over="ignore", invalid="ignore"):

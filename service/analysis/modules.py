@@ -1,4 +1,4 @@
-"""Which nn.Module? The time of each, on the host and on devices, as they call one another."""
+"""Which nn.Module takes the time, on the host and on devices? Modules are separated by their callers."""
 
 import numpy as np
 
@@ -31,9 +31,9 @@ _PREFIX = "nn.Module: "
 
 
 def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - all questions take parameters
-    """Return the modules of a rank."""
-    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - likewise
-    from service.attribution import nesting  # noqa: PLC0415 - loads numba, which the server does without
+    """Return the modules of a rank with their times, and how work on devices was attributed."""
+    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution import nesting  # noqa: PLC0415 - likewise
 
     host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION} OR {scope.is_call})")
     parents = nesting.parents_of(host.threads, host.starts, host.ends)
@@ -47,7 +47,7 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
     callers = np.append(rows, np.int32(nesting.NONE))[outer[firsts]]
     row_of = np.full(len(host) + 1, nesting.NONE, np.int32)
     row_of[modules] = rows
-    row_of = row_of[np.append(module_of, np.int32(nesting.NONE))]  # row of the module of each slice; -1 without one
+    row_of = row_of[np.append(module_of, np.int32(nesting.NONE))]  # row of each slice's innermost module, or -1
 
     durations = host.durations
     total = nesting.sum_by_key(rows, durations[modules], count)
@@ -64,7 +64,7 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
     in_backward = nesting.sum_by_key(np.where(row_of[launch] < 0, rows_of_work, nesting.NONE), work.durations, count)
     device_total = nesting.subtree_sums(callers, device)
     within = np.append(nesting.nearest_marked(parents, is_module | (host.kinds == OP)), nesting.NONE)[parents]
-    outermost = (host.kinds == OP) & np.append(is_module, False)[within]  # of the operators in a module
+    outermost = (host.kinds == OP) & np.append(is_module, False)[within]  # operators called directly by a module
     calls = nesting.count_by_key(rows, count)
     table = {
         "rank": [scope.rank] * count,

@@ -1,4 +1,4 @@
-"""Which operator costs? On the host, on devices and in memory, by itself and with all that it calls."""
+"""What does each operator cost on the host, on devices and in memory, by itself and with all that it calls?"""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
@@ -58,7 +58,7 @@ _COLLECTIVES = tuple(
     for library in ("nccl", "gloo")
     for name in ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
 )
-"""The only annotations in which TensorBoard nests operators, except loaders, optimizers and steps."""
+"""Annotations in which TensorBoard nests operators, in addition to those of loaders, optimizers and steps."""
 
 
 class OperatorParameters(Parameters):
@@ -76,9 +76,9 @@ class OperatorParameters(Parameters):
 
 
 def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
-    """Return the operators of a rank."""
-    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - likewise
-    from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - loads numba, which the server does without
+    """Return the operators of a rank, their totals, and how work on devices was attributed."""
+    from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - loads numba, which the server does without
+    from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - likewise
 
     plugin = parameters.nesting == "tensorboard"
     by_shapes = parameters.group_by == "shapes"

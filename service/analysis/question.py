@@ -48,7 +48,7 @@ class Question:
 
     @property
     def min_traces(self) -> int:
-        """Least number of traces that the analysis takes."""
+        """Minimum number of traces that the analysis takes."""
         return 2 if self.compare_sides else 1
 
 

@@ -70,7 +70,7 @@ class QueueParameters(WorkParameters):
 
 
 def answer(scope: Scope, parameters: QueueParameters) -> Tables:
-    """Return the queues of a rank."""
+    """Return statistics of the queue of each stream, and its length over time."""
     calls = HTA_CALLS if parameters.types == "hta" else None
     launches = with_known_call(launched_work(scope, parameters, calls=calls))
     enqueued, dequeued = launches["call_start_ns"].to_numpy(), launches["start_ns"].to_numpy()

@@ -1,4 +1,4 @@
-"""Pairs of the ranks of two sides that are compared."""
+"""Pairing of the ranks of two sides of a comparison."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

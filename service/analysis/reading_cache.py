@@ -1,4 +1,4 @@
-"""A cache of the readings of recent traces, shared by the questions that run at the same time."""
+"""A cache of readings, shared by concurrent questions. A reading is the `RankDatabase` of a trace or a selection."""
 
 import itertools
 import threading
@@ -14,12 +14,12 @@ from service.trace.selection import Selection
 from service.trace.summary import Summary
 
 THREADS = 2
-"""Threads of each reading's database."""
+"""Number of threads of each reading's database."""
 
 EVENTS_MAX = 16 << 20
-"""Events of all traces whose readings are kept; what is derived from them takes about a GB."""
+"""Maximum number of events of all cached readings; the data derived from so many events takes about 1 GB."""
 KEPT_MAX = 64
-"""Readings that are kept: each has a database."""
+"""Maximum number of cached readings, each of which holds a database."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class AnalysisInput:
     """A trace, or a selection of it, as the input of an analysis.
 
     Args:
-        columns: folder of the columns.
-        summary: of the trace, as in the catalog.
-        selection: of the trace, or None for all of it.
-        name: of the trace, for messages.
-        is_base: True if it belongs to the base of a comparison.
+        columns: folder of the trace's columns.
+        summary: summary of the trace, as in the catalog.
+        selection: selection of the trace's events; None for the whole trace.
+        name: name of the trace, for messages.
+        is_base: True if the trace belongs to the base of a comparison.
     """
 
     columns: Path
@@ -48,11 +48,11 @@ class AnalysisInput:
 
 
 class ReadingCache:
-    """Readings by input. The least recently used are closed first.
+    """Readings by input. Beyond the limits, the least recently used readings that are not in use are closed.
 
     Args:
-        spill: folder for data that does not fit into memory.
-        events_max: most events of all traces whose readings are kept.
+        spill: folder for data that does not fit in memory.
+        events_max: maximum number of events of all cached readings.
     """
 
     def __init__(self, spill: Path, events_max: int = EVENTS_MAX) -> None:

@@ -46,10 +46,10 @@ LOADING_MAX = 5
 COMMUNICATION_MAX = 10
 UTILIZATION_MIN = 50
 MEMORY_MAX = 90
-"""TensorBoard's limits, in %."""
+"""Limits of TensorBoard's rules, in %."""
 
 NCCL_SINCE = 3.5
-"""Least compute capability of GPUs that can use NCCL."""
+"""Minimum compute capability of GPUs that can use NCCL."""
 
 _EXCHANGED = ("communications", "covers", "about")
 """Tables of each rank from the analysis of collectives, in addition to those of this analysis."""
@@ -86,7 +86,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
 
 
 def _not_refuted(check: Check, scope: Scope) -> Check:
-    """Replace the advice of a check if the trace refutes it."""
+    """Replace TensorBoard's advice of a check if it does not fit the trace."""
     if check.rule == "communication":
         return replace(check, advice=UNSPLIT_COMMUNICATION_ADVICE)
     if check.rule == "memory" and check.applies and is_reduced(scope):
@@ -95,7 +95,7 @@ def _not_refuted(check: Check, scope: Scope) -> Check:
 
 
 def joined(answers: Sequence[Tables], parameters: StepParameters) -> Tables:
-    """Combine the checks of ranks to those of the run; one rank, or TensorBoard's rules, keep them by rank."""
+    """Combine the checks of all ranks into checks of the run; for one rank or TensorBoard's rules, only concatenate."""
     own = [{name: tables[name] for name in TABLES} for tables in answers]
     if len(answers) == 1 or parameters.rules == "tensorboard":
         return concatenated(own)
@@ -106,7 +106,7 @@ def joined(answers: Sequence[Tables], parameters: StepParameters) -> Tables:
 
 
 def _waiting(communicating: Sequence[Tables]) -> RunWaits | None:
-    """Return how the ranks wait for each other, or None if nothing communicates."""
+    """Return how the ranks wait for each other, or None if no rank communicates."""
     if not communicating:
         return None
     together = collectives.joined(communicating, CollectiveParameters())
@@ -125,7 +125,7 @@ def _waiting(communicating: Sequence[Tables]) -> RunWaits | None:
 
 
 def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Intervals, Ints]:
-    """Return the steps, their time by category, and all kernels with their devices; other work is freed."""
+    """Return the steps, their time by category, and all kernels with their devices; memory of other work is freed."""
     activity = activity_of(scope, parameters.rules)
     windows = windows_of(activity, parameters)
     chosen = np.isin(activity.categories, (KERNEL, COMMUNICATION))

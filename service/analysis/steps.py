@@ -51,7 +51,10 @@ _COMMUNICATION = (
 
 
 def by_priority(windows: Windows, covers: list[Coverage]) -> list[Ints]:
-    """Return the time of each window by category; each moment counts for the first that covers it, the rest is last."""
+    """Return the time of each window by category, in ns.
+
+    Each moment counts for the first category that covers it. The last array is the time that no category covers.
+    """
     lengths, so_far, before = [], Coverage.none(), np.zeros(len(windows), np.int64)
     for cover in covers:
         so_far = so_far.with_more(cover)
@@ -62,7 +65,7 @@ def by_priority(windows: Windows, covers: list[Coverage]) -> list[Ints]:
 
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
-    """Return the time of each step, of a mean step, and how far communication is hidden."""
+    """Return the time by category of each step and of a mean step, and how far computing hides communication."""
     activity = activity_of(scope, parameters.rules)
     windows, covers = windows_of(activity, parameters), activity.covers
     lengths = by_priority(windows, covers)
@@ -84,7 +87,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
 
 
 def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
-    """Return the time in which each window computes, communicates, and does both."""
+    """Return the time in which each window only computes, only communicates, does both, and does neither."""
     computing, communicating = covers[KERNEL] or covers[CPU_EXEC], covers[COMMUNICATION]
     computes, communicates, either = (
         coverage.between(windows.starts, windows.ends)

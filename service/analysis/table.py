@@ -20,10 +20,10 @@ class Column:
     """A column of an answer.
 
     Args:
-        name: of the column; ends with its unit where it has one, as ``span_ns``.
-        type: of the values.
-        unit: ``ns``, ``bytes``, ``%``, …
-        description: in a few words.
+        name: the column's name; most names end with the unit, as in ``span_ns``.
+        type: the type of the values.
+        unit: ``ns``, ``bytes``, ``%``, …; None for values without a unit.
+        description: a few words about the values.
     """
 
     name: str
@@ -81,8 +81,8 @@ def table_of(columns: Columns, values: Mapping[str, Any] | pa.Table) -> pa.Table
     """Make a table of these columns, in their order.
 
     Args:
-        columns: of the table.
-        values: of each column, an array or a list; or a table that has all of them.
+        columns: the columns of the table.
+        values: an array or a list for each column, by the column's name; or a table that has all columns.
     """
     return pa.table(
         {column.name: _typed(values[column.name], _TYPES[column.type]) for column in columns}, schema_of(columns)
@@ -104,20 +104,20 @@ def table_of_rows(columns: Columns, rows: Sequence[Sequence[Any]]) -> pa.Table:
 
 
 def with_cycle(columns: Columns) -> Columns:
-    """Return the columns with `CYCLE` after that of the rank."""
+    """Return the columns with `CYCLE` after the rank column, or in front if there is no rank column."""
     at = next((place + 1 for place, column in enumerate(columns) if column.name == RANK.name), 0)
     return (*columns[:at], CYCLE, *columns[at:])
 
 
 def codes(words: pa.ChunkedArray, known: Sequence[str]) -> Any:
-    """Return the index of each word in `known`, as an array of numpy; -1 for other words and null."""
+    """Return a NumPy array with the index of each word in `known`, or -1 for null and other words."""
     coded = words.cast(pa.dictionary(pa.int32(), pa.string())).unify_dictionaries().combine_chunks()
     places = np.array([known.index(word) if word in known else -1 for word in coded.dictionary.to_pylist()] + [-1])
     return places[coded.indices.fill_null(len(places) - 1).to_numpy(zero_copy_only=False)]
 
 
 def schema_of(columns: Columns) -> pa.Schema:
-    """Return the Arrow schema of columns; the metadata of each field hold its unit and description."""
+    """Return the Arrow schema of columns; the metadata of each field holds its unit and description."""
     return pa.schema(
         [
             pa.field(

@@ -38,7 +38,7 @@ def answer(scope: Scope, parameters: WorkParameters) -> Tables:
 
 
 def _times(kinds: Ints, starts: Ints, ends: Ints) -> list[int | float | None]:
-    """Return the columns from `span_ns` on, of work of these types."""
+    """Return the values of the columns from `span_ns` on; kinds 0, 1 and 2 are compute, communication and memory."""
     compute, comm, mem = ((starts[kinds == kind], ends[kinds == kind]) for kind in range(3))
     computing, communicating, copying = covered(*compute), covered(*comm), covered(*mem)
     both = overlap_length(compute, comm)

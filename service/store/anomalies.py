@@ -11,7 +11,7 @@ from service.trace.health import EXAMPLES_MAX, Health
 from service.trace.summary import LAUNCH_PATTERN, Summary
 
 APART_NS = 60_000_000_000
-"""Smallest gap in ns between outlier events and all others."""
+"""Minimum gap in ns between outlier events and all other events."""
 
 EPOCH_NS = 1_262_304_000_000_000_000
 """The year 2010 in ns since 1970. Profiles are not older, so a clock with smaller times does not count from 1970."""
@@ -87,7 +87,7 @@ def note_anomalies(
 
 
 def _edges(db: duckdb.DuckDBPyConnection, rows: range) -> tuple[Times, Times]:
-    """Return the sorted starts of the first and the last hundredth of some events, and of one more event in each."""
+    """Return the sorted starts of about the first and the last hundredth of the events at `rows`."""
     edge = min(len(rows) // 100 + 1, (len(rows) - 1) // 2)
     parts = (rows[: edge + 1], rows[-1 - edge :])
     early, late = (db.execute(_TIMES, [part[0], part[-1]]).fetchnumpy()["ts_ns"] for part in parts)
@@ -97,7 +97,7 @@ def _edges(db: duckdb.DuckDBPyConnection, rows: range) -> tuple[Times, Times]:
 def _far(early: Times, late: Times) -> tuple[int, int]:
     """Return the numbers of outliers at the start and at the end.
 
-    Their distance from the other events exceeds `APART_NS` and the time that the other events span.
+    The distance of an outlier from the other events exceeds both `APART_NS` and the time between the two edges.
     """
     apart = max(APART_NS, late[0] - early[-1])
     before, behind = (np.flatnonzero(np.diff(part) > apart) for part in (early, late))

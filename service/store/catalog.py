@@ -204,7 +204,7 @@ class Catalog:
         return [_trace(row) for row in rows]
 
     def find_like(self, *, sha256: str, size: int, name: str, group: str | None) -> str | None:
-        """Return the id of a trace that has not failed, with these bytes, name and name of its group; else None."""
+        """Return the id of a trace with these bytes, name and group name that has not failed, or None."""
         rows = self._rows(
             "SELECT id FROM trace WHERE sha256 = ? AND size = ? AND name = ? AND state <> 'failed'"
             " AND (SELECT name FROM run_group WHERE run_group.id = group_id) IS ? ORDER BY created_ns LIMIT 1",
@@ -213,7 +213,7 @@ class Catalog:
         return rows[0]["id"] if rows else None
 
     def update(self, trace_id: str, *, pinned: bool | None = None, group: str | None = None) -> Trace:
-        """Update the fields of a trace that are given, and return it.
+        """Update the given fields of a trace, and return the trace.
 
         Args:
             trace_id: its id.

@@ -203,7 +203,7 @@ def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
 
 
 def steps_in(db: duckdb.DuckDBPyConnection) -> list[Step]:
-    """Return the steps that host annotations in the view ``events`` mark, in the engine's order of slices."""
+    """Return the steps that host annotations in ``events`` mark, by start; of equal starts the longest comes first."""
     return [
         {
             "number": int(match[1]),
@@ -242,7 +242,12 @@ def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[Device]:
 
 
 def key_of(number: int | None, text: str | None) -> Key:
-    """Return a pid or tid as an integer or a string; another JSON value is its text, and a missing one is ""."""
+    """Return a pid or tid as an integer or a string. Other JSON values become their text, and a missing value "".
+
+    Args:
+        number: the value, if it is a 64-bit integer.
+        text: the JSON text of any other value; None if the value is missing.
+    """
     if number is not None:
         return number
     if text is None:

@@ -134,7 +134,10 @@ def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:
 
 
 class _Run:
-    """Sorted events, in memory or spilled to the file at `path`."""
+    """Sorted events, in memory or spilled to the file at `path`.
+
+    `first` is the time of the first event, and `fences` are the times of the last event of each full batch.
+    """
 
     def __init__(self, table: pa.Table, times: Times, path: Path | None = None) -> None:
         self.first = int(times[0]) if len(times) else _UNTIMED

@@ -45,11 +45,11 @@ CREATE TABLE job (
 CREATE INDEX job_waiting ON job (state, id);
 """
 _MIGRATIONS = {
-    1: (  # had no columns: every trace is ingested again
+    1: (  # version 1 has no columns: every trace is ingested again
         "UPDATE trace SET state = 'queued', error = NULL, summary = NULL; DELETE FROM job;"
         "INSERT INTO job (kind, trace, state) SELECT 'ingest', id, 'queued' FROM trace;"
     ),
-    2: "".join(  # had no children of traces
+    2: "".join(  # version 2 has no children of traces
         [
             "ALTER TABLE trace ADD COLUMN parent TEXT; ALTER TABLE trace ADD COLUMN selection TEXT;",
             "DROP INDEX job_waiting; ALTER TABLE job RENAME TO old;",
@@ -58,7 +58,7 @@ _MIGRATIONS = {
             "DROP TABLE old;",
         ]
     ),
-    3: "".join(  # had no groups, no history of ingests, and no files with several names
+    3: "".join(  # version 3 has no groups, no history of ingests, and no files with several names
         [
             "CREATE TABLE run_group (id TEXT PRIMARY KEY, name TEXT NOT NULL, run_id TEXT,",
             " created_ns INTEGER NOT NULL) STRICT;",
@@ -134,7 +134,7 @@ class Connection:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a full disk may have rolled back already
+                if self._db.in_transaction:  # on a full disk SQLite may have rolled back already
                     self._db.execute("ROLLBACK")
                 raise
 

@@ -139,7 +139,7 @@ def _repeats(chunk: Any) -> bool:
 
 
 def _heavy_blocks(db: duckdb.DuckDBPyConnection, events: Path, sizes: _Sizes, *, redact: bool) -> Iterator[bytes]:
-    """Yield the text of all rows by time, like `_blocks`, with only few rows in memory at a time."""
+    """Yield the text of all rows in order of time, like `_blocks`, with only a few rows in memory at a time."""
     with pq.ParquetFile(events, buffer_size=_PIECE_BYTES) as file:
         db.register("few", _reader(file.schema_arrow, file.iter_batches(_HEAVY_BATCH)))
         yield from _blocks(db, "few", {}, sizes, redact=redact)
@@ -161,7 +161,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _by_position(blocks: Iterator[bytes], events: Path) -> Iterator[bytes]:
-    """Yield the events of blocks in their original order, by way of a temporary file."""
+    """Yield the events of blocks in their original order, through a temporary file."""
     folder = spill_of(events.parent, os.getpid())
     positions = pq.read_table(events, columns=["position"])["position"].to_numpy()
     sizes: list[int] = []
@@ -206,7 +206,7 @@ def packed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def envelope_members(columns: Path) -> bytes:
-    """Return the JSON text of the members of a trace's envelope except its events, without secrets.
+    """Return a trace's envelope as JSON text, without the member of its events and with secrets hidden.
 
     Raises:
         ExportFailed: the envelope can't be read.
@@ -225,7 +225,12 @@ def envelope_members(columns: Path) -> bytes:
 
 
 def envelope(columns: Path, *, redact: bool, limit: int | None = None) -> bytes:
-    """Return the text of the document without events.
+    """Return the envelope: the text of the document without events.
+
+    Args:
+        columns: folder of the trace's columns.
+        redact: whether to hide secrets.
+        limit: largest size of the envelope in bytes; None for no limit.
 
     Raises:
         ExportFailed: the envelope can't be read.
@@ -242,7 +247,7 @@ def envelope(columns: Path, *, redact: bool, limit: int | None = None) -> bytes:
 
 
 def parsed_envelope(columns: Path) -> Mapping[str, Any]:
-    """Return the members of the document without events, numbers as doubles; empty if it is not a readable object.
+    """Return the members of the envelope, with numbers as doubles; empty if the envelope is not a JSON object.
 
     Raises:
         ExportFailed: the envelope can't be read.
@@ -359,7 +364,7 @@ def _member(key: str, text: str) -> str:
 
 
 def _time(key: str) -> str:
-    """Return the SQL expression of a time's text: µs with the original number of decimals; null if that is null."""
+    """Return the SQL expression of a time's text: µs with the original number of decimals, or null without a time."""
     ns, digits = f"{key}_ns", f"{key}_digits"
     return f"""CASE {digits}
         WHEN 0 THEN ({ns} // 1000)::VARCHAR

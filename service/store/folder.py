@@ -130,7 +130,7 @@ class Folder:
             second.hardlink_to(self.original(twin))
             second.replace(self.original(trace_id))
             sync_folder(self.originals)
-        except OSError:  # the twin was deleted meanwhile, or has the largest number of links
+        except OSError:  # the twin was deleted meanwhile, or has the maximum number of links
             return False
         finally:
             second.unlink(missing_ok=True)  # renaming a link over another link to the same file does nothing

@@ -37,7 +37,7 @@ class Group:
 
 
 def group_name(name: str) -> str:
-    """Return the name if it is printable text on one line, which may have slashes; raises `BadGroupName` otherwise."""
+    """Return the name if it is one line of printable text, with or without slashes; else raise `BadGroupName`."""
     too_long = len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES
     if not name or name != name.strip() or not name.isprintable() or too_long:
         raise BadGroupName(
@@ -95,7 +95,7 @@ class Groups:
         return Group(**rows[0])
 
     def find(self, id_or_name: str) -> Group:
-        """Return the group with an id, or else with a name; raises `UnknownGroup`."""
+        """Return the group with this id or, failing that, with this name; raises `UnknownGroup`."""
         rows = self._rows(f"{_SELECT} WHERE ? IN (id, name) ORDER BY id = ? DESC LIMIT 1", (id_or_name,) * 2)
         if not rows:
             raise UnknownGroup(f"No group has the id or the name {id_or_name[:100]!r}.")
@@ -119,7 +119,7 @@ class Groups:
     def update(
         self, group_id: str, *, name: str | None = None, run_id: str | None = None, traces: Sequence[str] | None = None
     ) -> Group:
-        """Update the fields of a group that are given, and return it.
+        """Update the given fields of a group, and return the group.
 
         Args:
             group_id: the group's id.

@@ -1,4 +1,4 @@
-"""Limits on the lists of a summary: the catalog has their first entries; a file next to the columns has all."""
+"""Limits on the lists of a summary: the catalog has their first entries; a file next to the columns has all entries."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -29,7 +29,7 @@ METADATA = frozenset({"M"}).__contains__
 """Conditions on an event's phase, to be passed to `Part.which`."""
 
 UNTIMED = ALWAYS[0]
-"""Sentinel time of untimed events; smaller than all times, although the columns have untimed events last."""
+"""Sentinel time of untimed events. It is smaller than all times, although the columns store untimed events last."""
 
 _AT_ONCE = 8
 """Number of parts that `Parts.tables` reads at a time."""
@@ -37,7 +37,7 @@ _MIXED = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1C
 
 
 class Part:
-    """Some columns of consecutive rows, from row `first` on, in order of time; untimed events are the last."""
+    """Some columns of consecutive rows, beginning with row `first`. Rows are in order of time, untimed ones last."""
 
     def __init__(self, index: int, first: int, table: pa.Table) -> None:
         self.index = index
@@ -131,7 +131,7 @@ class Parts:
     """The parts of an ``events.parquet``.
 
     Raises:
-        ExportFailed: the file can't be read; its methods raise this, too.
+        ExportFailed: the file can't be read; the methods raise this, too.
     """
 
     def __init__(self, events: Path) -> None:
@@ -154,7 +154,7 @@ class Parts:
         self._file.close()
 
     def read(self, columns: Sequence[str], indexes: Iterable[int] | None = None) -> Iterator[Part]:
-        """Yield some parts, or all, with some columns; a thread reads the next part ahead."""
+        """Yield the parts at some indexes, or all parts, with some columns; a thread reads the next part ahead."""
         chosen = [*range(len(self))] if indexes is None else [*indexes]
         tables = self._ahead(columns, ([index] for index in chosen))
         for index, table in zip(chosen, tables, strict=True):
@@ -221,7 +221,7 @@ class Parts:
         return statistics is None or not statistics.has_null_count or bool(statistics.null_count)
 
     def with_neighbours(self, indexes: Iterable[int]) -> list[int]:
-        """Return the indices of the parts, and of all parts around them that may hold events of the same time."""
+        """Return the given indices, and those of all adjacent parts that may hold events of the same time."""
         parts = set(indexes)
         for step in (1, -1):
             for index in sorted(parts, reverse=step < 0):
@@ -261,7 +261,7 @@ def packed(first: Ints, second: Ints) -> npt.NDArray[np.uint64]:
 
 
 class Words:
-    """Numbers words in the order of their first occurrence."""
+    """Assigns numbers to words in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -274,20 +274,20 @@ class Words:
 
 
 class Tracks:
-    """Numbers tracks in the order of their first occurrence; `keys` has the pid and the tid of each track."""
+    """Assigns numbers to tracks in the order of first occurrence; `keys` has the pid and the tid of each track."""
 
     columns = TRACK
 
     def __init__(self) -> None:
         self.keys: list[tuple[Key, Key]] = []
-        self._numbers: dict[tuple[Key, Key], int] = {}  # different spellings of a tid are one track
+        self._numbers: dict[tuple[Key, Key], int] = {}  # a tid may be spelled in several ways
         self._words = Words()
         self._known = np.zeros(0, np.uint64)
         self._codes = np.zeros(0, np.int64)
         self._of_parts: dict[int, npt.NDArray[Any]] = {}
 
     def of(self, part: Part) -> Ints:
-        """Return the numbers of all events' tracks."""
+        """Return the number of each event's track."""
         if part.index not in self._of_parts:
             ids = [
                 np.where(part.has(name), part.ints(name), self._words.of(part, f"{name}_text"))

@@ -44,7 +44,7 @@ class Announced:
 
 
 class Resumable:
-    """An unfinished upload. One `Chunk` at a time adds to it; other methods may be called from any thread.
+    """An unfinished upload. Only one `Chunk` at a time may add to it; other methods may be called from any thread.
 
     Args:
         folder: the data folder.
@@ -216,7 +216,7 @@ class Chunk:
             raise TooLarge(f"With {size} bytes at {self._begin} the upload would exceed {most} bytes.", limit=most)
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
-        """Add a piece; raises `TooLarge` or `DiskFull`, and keeps earlier pieces then."""
+        """Add a piece; earlier pieces are kept if this raises `TooLarge` or `DiskFull`."""
         self.check_size(self._upload.offset - self._begin + len(piece))
         if self._hash:
             self._hash.update(piece)

@@ -119,7 +119,7 @@ class Room:
             self._held -= held
 
     def grew(self, more: int) -> None:
-        """Report that bytes were written since the last count."""
+        """Add bytes that were written since the last count of the folder."""
         with self._lock:
             self._counted += more
 

@@ -36,7 +36,7 @@ class Roots:
     """The import roots.
 
     Args:
-        folders: their paths.
+        folders: paths of the roots.
         excluding: the service's own data folder, from which nothing may be imported.
     """
 

@@ -34,7 +34,7 @@ class Scope(StrEnum):
     """Scope of a token."""
 
     READ = "read"
-    WRITE = "write"  # and read
+    WRITE = "write"  # includes reading
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ class Upload:
         if self._file:
             self._file.close()
         self._partial.unlink(missing_ok=True)
-        if isinstance(error, Exception):  # kept, but not recorded; after an interrupt the trace may still be recorded
+        # after an error the original may be kept without a trace; after an interrupt the trace may still be recorded
+        if isinstance(error, Exception):
             self._folder.original(self._trace_id).unlink(missing_ok=True)
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
@@ -93,6 +94,7 @@ class Upload:
         Raises:
             EmptyBody: no bytes were received.
             DigestMismatch: the bytes do not have the expected digest.
+        DiskFull: the bytes could not be made durable.
         """
         if not self.size or not self._file:
             raise EmptyBody("A trace has at least one byte.")

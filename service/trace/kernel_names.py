@@ -69,7 +69,7 @@ COMMUNICATING = (
 """Patterns of names of communication kernels, including those fused with computation."""
 
 NOT_COMMUNICATING = "triton_???_fused_*"
-"""GLOB pattern of names by Inductor, which list the fused operators and may contain the names of collectives."""
+"""GLOB pattern of Inductor's kernel names. They list the fused operators, and may contain the names of collectives."""
 
 _LIBRARY_SHAPES = "884|1688|8816|8832|16816|16832|16864|161616|168128|168256"
 """M, N and K of tensor core instructions, as in the kernel names of NVIDIA's libraries."""
@@ -259,7 +259,7 @@ def uses_matrix_cores(name: str) -> bool | None:
 def precision(name: str) -> str | None:
     """Return the precision in which a kernel of this name multiplies matrices, like `bf16`; None if unknown.
 
-    If the operands differ, it is the precision of the wider one: the kernel multiplies both in it.
+    If the operands differ, the result is the precision of the wider operand, in which the kernel multiplies both.
     """
     for pattern, fixed in _PRECISIONS:
         if match := pattern.search(name, 0, _CHARACTERS_MAX):

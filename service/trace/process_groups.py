@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Process group.
+    """A process group of a job.
 
     Args:
         size: number of its ranks.

@@ -50,7 +50,7 @@ _FLAG_MAX = 100
 _NUMBER = re.compile(r"-?[\d.]+")
 _TOKEN_KEY = re.compile("_token_")  # numbers stay visible: they may be a language model's tokens
 
-_ISSUED = (  # tokens with a prefix of their issuer
+_ISSUED = (  # tokens that begin with a prefix of their issuer
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
     r"|gl(?:pat|ptt|dt|rt|cbt|ft|soat|imt|agent)-[\w-]{12,}|[prs]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[\w+/=-]{16,}"
     r"|pypi-[\w-]{16,}|dckr_[op]at_[\w-]{16,}|ya29\.[\w.-]{16,}|GOCSPX-[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}"
@@ -135,7 +135,7 @@ def redacted_json(text: str) -> str:
     """Return a JSON text, which may be damaged or truncated, without its secrets and otherwise unchanged."""
     pieces: list[str] = []
     done = 0
-    levels = [Hidden.SECRETS]  # of each open bracket
+    levels = [Hidden.SECRETS]  # one level for the document and for each open bracket
     key: str | None = None
     flag: str | None = None  # the preceding string, in an array
     for token in _TOKEN.finditer(text):

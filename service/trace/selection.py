@@ -1,6 +1,6 @@
 """Selection of a trace's events: one model for splits, downloads, sessions, queries and analyses.
 
-An event is kept if it meets each criterion that is given; it meets a criterion if it matches any of its values. Then
+An event is kept if it meets all given criteria. It meets a criterion if it matches any of the criterion's values. Then
 `Closure` adds the events that belong to the kept ones, so that a viewer shows them as it would in the whole trace.
 """
 
@@ -142,13 +142,13 @@ def share_of_time(selection: Selection, summary: Summary) -> float:
 
 
 def bad_selection(error: ValidationError) -> BadSelection:
-    """Return the domain's error for a pydantic error."""
+    """Convert a pydantic error to a `BadSelection`."""
     faults = ["; ".join((".".join(map(str, fault["loc"])) or "selection", fault["msg"])) for fault in error.errors()]
     return BadSelection(f"The selection is invalid: {' · '.join(faults[:5])}.")
 
 
 Interval = tuple[int, int]
-"""A half-open span of time in ns: its start is in it, its end is not."""
+"""A half-open span of time in ns, which includes its start and excludes its end."""
 
 ALWAYS: Interval = (-_INT64, _INT64 - 1)
 """All of time."""
@@ -179,6 +179,6 @@ def intersection(first: list[Interval], second: list[Interval]) -> list[Interval
 
 
 def difference(first: list[Interval], second: list[Interval]) -> list[Interval]:
-    """Return the time of the first list of intervals that the second does not have."""
+    """Return the time that the first list of intervals covers and the second does not."""
     edges = [ALWAYS[0], *(edge for interval in union(second) for edge in interval), ALWAYS[1]]
     return intersection(first, list(zip(edges[::2], edges[1::2], strict=True)))

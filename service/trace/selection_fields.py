@@ -33,13 +33,13 @@ class ValueKind(Enum):
     """Type of a field's values, and how a client writes them."""
 
     INTEGERS = "integers"
-    """A list; an address repeats the parameter, a command line takes commas and ranges like ``3-7``."""
+    """A list; a URL repeats the parameter, a command line takes commas and ranges like ``3-7``."""
     IDS = "ids"
-    """A list of integers or names; an address repeats the parameter, a command line takes commas between integers."""
+    """A list of integers or names; a URL repeats the parameter, a command line takes commas between integers."""
     WORDS = "words"
-    """A list; an address repeats the parameter, a command line takes commas."""
+    """A list; a URL repeats the parameter, a command line takes commas."""
     NAMES = "names"
-    """A list whose values may contain commas; an address and a command line repeat it."""
+    """A list whose values may contain commas; a URL repeats the parameter, a command line the option."""
     NANOSECONDS = "nanoseconds"
     """An integer; a command line takes units, like ``1.5ms``."""
     TIMESTAMP = "timestamp"
@@ -62,8 +62,8 @@ class SelectionField:
         path: its keys in the selection's JSON, outermost first.
         kind: type of its values.
         description: a phrase that reads after the field's name.
-        parameter: its name in an address; empty if only JSON can give it there.
-        option: its name on a command line; empty if only JSON or another option can give it there.
+        parameter: name of its query parameter in a URL; empty if only JSON can set the field there.
+        option: its name on a command line; empty if only JSON or another option can set the field there.
         metavar: the option's placeholder.
         minimum: smallest value.
         choices: values of a `CHOICE`.
@@ -85,7 +85,7 @@ class SelectionField:
 
     @property
     def is_list(self) -> bool:
-        """Return whether the field takes several values."""
+        """True if the field takes several values."""
         return self.kind in _LISTS
 
 

@@ -1,4 +1,4 @@
-"""References to one slice of a trace, as in addresses and on command lines."""
+"""References to one slice of a trace, as in URLs and on command lines."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -17,11 +17,11 @@ Microseconds = int | Decimal
 
 _LARGEST = (1 << 62) // 1000
 _FLOOR = Context(prec=40, rounding=ROUND_FLOOR)
-"""Keeps more digits than a time in ns has, so that rounding stays below a nanosecond."""
+"""Decimal context that keeps more digits than a time in ns has, so that rounding stays below a nanosecond."""
 
 
 def is_time(value: object) -> TypeGuard[Microseconds]:
-    """Return whether a JSON value is a time in µs, so small that the sum of two fits signed 64 bits in ns."""
+    """Return whether a JSON value is a time in µs, small enough that the sum of two fits in 64 bits in ns."""
     return type(value) in (int, Decimal) and -_LARGEST <= value <= _LARGEST  # type: ignore[operator] # just checked
 
 

@@ -23,7 +23,7 @@ is the cause.
 """
 
 DELAY_INTERVALS = pa.schema({"cause": pa.string(), "start_ns": pa.int64(), "end_ns": pa.int64()})
-"""Intervals in which a cause applies."""
+"""Schema of the intervals in which each cause applies."""
 
 _WORK = "SELECT start_ns, end_ns FROM work WHERE {} ORDER BY start_ns"
 

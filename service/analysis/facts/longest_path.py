@@ -39,11 +39,13 @@ KINDS = (
 _HOST, _GAP, _WAIT, _HANDOVER, _LAUNCH, _DELAY, _QUEUE, _EVENT, _COMPUTE, _COMMUNICATION, _MEMORY, _RETURN = range(
     len(KINDS)
 )
-_OF_TYPES = (_COMMUNICATION, _COMPUTE, _MEMORY)  # by their numbers in `TYPE`
+_OF_TYPES = (_COMMUNICATION, _COMPUTE, _MEMORY)  # by the code of the work's type in `scope.TYPE`
 
 AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET = range(7)
-"""Columns of edges: start and end; the length that it adds to the path; codes of its kind and name; and its source and
-target points. A launch and the delay after it have the same points."""
+"""Columns of edges: start; end; length that the edge adds to the path; codes of kind and name; source and target point.
+
+A launch and the delay after it have the same points.
+"""
 
 _TOP, _TIME, _LENGTH, _POINT, _CALLED_FROM = range(5)
 """Columns of thread states: the innermost open slice, or -1; the thread's last point: its time, the length of the
@@ -54,7 +56,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class LongestPath:
-    """The longest path.
+    """The longest path through the slices of the host and the work on devices.
 
     Args:
         starts: start of each slice of the host, in `nesting_order`.
@@ -75,7 +77,7 @@ class LongestPath:
     ) -> None:
         self.work, self.waits = work, waits
         before_start = np.full(len(starts), NONE, np.int32)  # preceding point: 2 * slice, plus 1 for its end
-        before_end = np.full(len(starts), NONE, np.int32)  # likewise; values below NONE are waits
+        before_end = np.full(len(starts), NONE, np.int32)  # likewise; below NONE: NONE - 1 - row of a wait
         before_end[waits[:, SLICE]] = NONE - 1 - np.arange(len(waits))
         values = np.zeros(len(starts), np.int64)
         states = np.full((len(callers), 5), NONE, np.int64)
@@ -130,9 +132,10 @@ def _end_until(  # noqa: PLR0913, PLR0917 - likewise
     thread: int, time: int, starts: Ints, ends: Ints, threads: Indices, parents: Indices, waits: Rows,
     states: Rows, before_end: Indices, best: Ints, callers: Indices, engines: Indices,
 ) -> None:  # fmt: skip
-    """End the slices that are over by a time, on a thread and on those that it calls or that call it.
+    """End the slices that are over by a time, on a thread, on its caller, and on all engine threads of that caller.
 
-    Engine threads go first: the end of a caller's slice may follow the end of an engine's.
+    A thread without a caller counts as the caller. Its engine threads go first, because the path to the end of a
+    caller's slice may lead through the end of an engine's slice.
     """
     caller = callers[thread] if callers[thread] >= 0 else thread
     for engine in engines:

@@ -61,7 +61,8 @@ def is_reduced(scope: Scope) -> bool:
 def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
     """Check whether operators could use tensor cores, but no kernel does.
 
-    The result is unknown if no kernel is known to use them and some kernels' use is unknown, or if the precision is.
+    The result is unknown in three cases: the GPU's properties are unknown; no kernel is known to use tensor cores, and
+    the use of some kernels or the share of kernel time is unknown; or the precision is unknown.
 
     Args:
         scope: scope of the rank, with the view ``work``.

@@ -250,7 +250,7 @@ class Scope:
 
     def _events(self) -> Iterator[pa.Table]:
         """Read the columns that `read_slices` takes, in order of time; text is dictionary-encoded."""
-        from service.analysis.facts.slices import COLUMNS  # noqa: PLC0415 - likewise
+        from service.analysis.facts.slices import COLUMNS  # noqa: PLC0415 - loads numba, which the server does without
         from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         if not self.is_selection:
@@ -438,7 +438,7 @@ def _with_links(work: pa.Table, links: "Links") -> pa.Table:
 
 
 def _sql_list(words: Iterable[str]) -> str:
-    """Return an SQL list of texts; an empty text is added, so that it is never empty."""
+    """Return an SQL list of texts; an empty text is added, so that the list is never empty."""
     return "(" + ", ".join("'" + word.replace("'", "''") + "'" for word in ["", *words]) + ")"
 
 

@@ -12,7 +12,10 @@ from service.analysis.parameters import Parameters
 from service.trace.errors import NotApplicable
 
 TAIL = 0.8
-"""Minimum work that a last step launches, as a share of the previous step's count; TensorBoard drops it below that."""
+"""Minimum number of pieces of work that the last step launches, as a share of the previous step's number.
+
+TensorBoard drops a last step that launches less.
+"""
 
 
 class StepParameters(Parameters):
