@@ -67,7 +67,7 @@ class AnnotationParameters(Parameters):
         "keep", description="`drop` leaves out regions that do not start before the last of several steps, as HTA does"
     )
     types: Literal["exact", "hta"] = Field("exact", description="`hta`: the last step begins where HTA's rules find it")
-    top: int = Field(1000, ge=1, le=10_000, description="most names of each side, and most paths in all")
+    top: int = Field(1000, ge=1, le=10_000, description="maximum number of names of each side, and of paths in all")
 
 
 def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:

@@ -29,8 +29,8 @@ class CollectiveParameters(Parameters):
     collectives: Literal["all", "synchronizing"] = Field(
         "all",
         description="`synchronizing` takes only all-reduces, reduce-scatters, all-gathers and all-to-alls, in which"
-        " each rank waits for all others, and those whose kind the trace does not record only if that holds for"
-        " all, as TraceLens does",
+        " each rank waits for all others; collectives of unrecorded kind are left out unless the trace records no kind"
+        " at all, as TraceLens does",
     )
     rules: Rules = Field(
         "exact",
@@ -43,7 +43,7 @@ class CollectiveParameters(Parameters):
         " those that start the last long collective of a step latest, of the stream and name whose durations differ"
         " most",
     )
-    candidates: int = Field(2, ge=1, description="most ranks that are called stragglers")
+    candidates: int = Field(2, ge=1, description="maximum number of stragglers")
 
 
 def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:

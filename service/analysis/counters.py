@@ -78,7 +78,7 @@ ORDER BY device, min(number), counter
 class CounterParameters(Parameters):
     """Parameters of `counters`."""
 
-    ranges: int = Field(1000, ge=1, le=1_000_000, description="most ranges that are listed: the first ones")
+    ranges: int = Field(1000, ge=1, le=1_000_000, description="maximum number of listed ranges: the first ones")
 
 
 class _Launches(NamedTuple):

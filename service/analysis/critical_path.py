@@ -57,7 +57,7 @@ class CriticalPathParameters(Parameters):
     """Parameters of `critical_path`."""
 
     edges: int = Field(
-        10_000, ge=0, le=10_000_000, description="most edges that are listed: the longest, in order of time"
+        10_000, ge=0, le=10_000_000, description="maximum number of listed edges: the longest, in order of time"
     )
 
 

@@ -133,7 +133,9 @@ FROM placed GROUP BY device, {{within}}, slot ORDER BY device, slot > $top, sum_
 class KernelParameters(WorkParameters):
     """Parameters of `kernel_breakdown`."""
 
-    top: int = Field(100, ge=1, le=1_000_000, description="most names of each type; all further ones are `others`")
+    top: int = Field(
+        100, ge=1, le=1_000_000, description="maximum number of names of each type; all further ones are `others`"
+    )
 
 
 def answer(scope: Scope, parameters: KernelParameters) -> Tables:

@@ -112,7 +112,7 @@ class LaunchParameters(WorkParameters):
     order: Literal["launch_delay", "cpu_duration", "gpu_duration", "time"] = Field(
         "launch_delay", description="order of the listed launches: the longest of these first, or by time"
     )
-    top: int = Field(100, ge=1, le=10_000_000, description="most launches that are listed")
+    top: int = Field(100, ge=1, le=10_000_000, description="maximum number of listed launches")
 
 
 def answer(scope: Scope, parameters: LaunchParameters) -> Tables:

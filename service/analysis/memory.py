@@ -98,7 +98,7 @@ class MemoryParameters(Parameters):
     points: int = Field(
         1000, ge=2, le=1_000_000, description="approximate number of points of the curve of each device"
     )
-    top: int = Field(1000, ge=0, le=1_000_000, description="most blocks that are listed: the largest")
+    top: int = Field(1000, ge=0, le=1_000_000, description="maximum number of listed blocks: the largest")
 
 
 def answer(scope: Scope, parameters: MemoryParameters) -> Tables:

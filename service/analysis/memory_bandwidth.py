@@ -69,7 +69,7 @@ class BandwidthParameters(WorkParameters):
         1000,
         ge=1,
         le=10_000_000,
-        description="most points of each kind; if there are more, the largest point of each run of points",
+        description="maximum number of points of each kind; if there are more, the largest point of each run of points",
     )
 
 

@@ -69,9 +69,8 @@ class OperatorParameters(Parameters):
     )
     nesting: Literal["torch", "tensorboard"] = Field(
         "torch",
-        description="`tensorboard` gives the numbers of its Operator view: only operators, nested in one another, whose"
-        " own time on the host is without calls of the runtime, no work that a driver's call launched, and times as"
-        " doubles of microseconds hold them",
+        description="`tensorboard` reproduces its Operator view: only operators nest, own time on the host excludes"
+        " runtime calls, work launched by driver calls is left out, and times are doubles of microseconds",
     )
 
 

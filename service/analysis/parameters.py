@@ -12,10 +12,10 @@ class Parameters(BaseModel):
 
 
 class WorkParameters(Parameters):
-    """The definition of work on a GPU, where tools differ."""
+    """Rules for what counts as work on a GPU; tools differ in them."""
 
     last_step: Literal["keep", "drop"] = Field(
-        "keep", description="`drop` leaves out work that was not launched before the last of several steps, as HTA does"
+        "keep", description="`drop` keeps only work launched before the last of several steps starts, as HTA does"
     )
     linked_only: bool = Field(False, description="leave out work whose launch is not in the trace, as TraceLens does")
     memset: Literal["mem", "comp"] = Field("mem", description="whether memsets count as memory work or as computing")

@@ -59,13 +59,13 @@ class QueueParameters(WorkParameters):
     """Parameters of `queue_length`."""
 
     full: int = Field(
-        1024, ge=1, le=2**62, description="length of a stream's queue from which on launches have to wait"
+        1024, ge=1, le=2**62, description="length of a stream's queue at which further launches have to wait"
     )
     points: int = Field(
         1000,
         ge=1,
         le=10_000_000,
-        description="most points of each stream; if there are more, the longest queue of each run of points",
+        description="maximum number of points of each stream; if there are more, the longest of each run of points",
     )
 
 

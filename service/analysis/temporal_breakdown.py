@@ -17,7 +17,7 @@ COLUMNS = (
     ns("mem", "with copies and memsets"),
     ns("overlap", "with computing and communication at once"),
     ns("exposed_comm", "with communication and no computing"),
-    ns("exposed_mem", "with neither of both, but copies or memsets"),
+    ns("exposed_mem", "with copies or memsets (with `types=hta` also other work), and neither of both"),
     ns("non_compute", "with work, but no computing"),
     pct("idle", "of the span"),
     pct("compute", "of the span"),

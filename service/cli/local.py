@@ -72,7 +72,7 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
 
 
 def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None) -> Json:
-    """What `split` would make, as the API tells it."""
+    """What `split` would make, as the API returns it."""
     from service.jobs.children.tasks.derive import PlanTask
     from service.trace.selection import Selection
 

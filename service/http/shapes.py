@@ -418,7 +418,7 @@ class Group(GroupInBrief):
     missing: list[int] = Field(description="ranks of that world without a trace in some cycle")
     cycles: list[GroupCycle]
     cycles_by: Literal["rank", "steps", "time", "order"] = Field(
-        description="the rule that tells cycles apart; `rank`: no rank has two traces, so there is one cycle"
+        description="the rule that separates cycles; `rank`: no rank has two traces, so there is one cycle"
     )
     ranks: list[GroupRank]
 

@@ -62,7 +62,7 @@ CASES: Mapping[str, Case] = {
     "unlinked_kernels": Case(Kind.ODDITY, "Work on a device whose launch is not in the trace."),
     "no_time": Case(Kind.ODDITY, "Events without a numeric time."),
     "no_duration": Case(Kind.ODDITY, "Slices without a numeric duration: treated as empty."),
-    "unknown_rank": Case(Kind.ODDITY, "Neither the document nor the file's name tells the rank."),
+    "unknown_rank": Case(Kind.ODDITY, "Neither the document nor the file's name has the rank."),
     "unknown_base": Case(Kind.ODDITY, "The zero of the trace's clock is unknown."),
 }
 

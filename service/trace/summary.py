@@ -199,7 +199,7 @@ class Summary:
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> "CoreSchema":
         """Make pydantic build summaries without validation: they are the output of the ingest."""
-        from pydantic_core.core_schema import no_info_plain_validator_function  # noqa: PLC0415 - for children alone
+        from pydantic_core.core_schema import no_info_plain_validator_function  # noqa: PLC0415 - only children validate summaries
 
         return no_info_plain_validator_function(lambda fields: cls(**fields))
 
