@@ -4,8 +4,9 @@ The server and a child exchange frames. A frame consists of a header with two le
 a body of the second length. A message is the name of its class, a space, and its fields as JSON. The meaning of the
 body depends on the message.
 
-The server sends `Call` for each task. The child answers a call with any number of `Begun`, `Progressed` and `Output`,
-and then with one of `Done`, `Failed` and `Crashed`.
+The server sends `Call` for each task. The child answers with at most one `Begun`, any number of `Progressed` and
+`Output`, and then one of `Done`, `Failed` and `Crashed`. The server sends `Drop` for a call whose answer is no longer
+needed, and `Grown` and `Complete` about a file that is still being received.
 
 The server and the fork server exchange datagrams, each of one message. The server sends `Fork` for each child and
 `Kill` for each child that it no longer needs. The fork server answers each `Fork`, in order, with `Forked` or
@@ -151,7 +152,7 @@ class NotForked:
 
 @dataclass(frozen=True)
 class Exited:
-    """Fork server to server: a child has ended with an exit status, which is negative for a signal."""
+    """Fork server to server: a child has ended with an exit status, which is the negative number of the signal if one killed it."""
 
     pid: int
     status: int
