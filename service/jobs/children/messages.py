@@ -152,7 +152,7 @@ class NotForked:
 
 @dataclass(frozen=True)
 class Exited:
-    """Fork server to server: a child has ended with an exit status, which is the negative number of the signal if one killed it."""
+    """Fork server to server: a child has ended; the status is negative if a signal killed the child."""
 
     pid: int
     status: int
