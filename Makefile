@@ -9,7 +9,8 @@ WORKERS ?= 4
 FAST := $(addprefix tests/,attribution formats store streaming trace test_data.py test_settings.py test_traces.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-fast test-system test-slow check check-pages format bench hta clean
+unexport PYTHONDONTWRITEBYTECODE # each process would compile the code anew
+.PHONY: help run test test-fast test-system test-slow check check-pages format images bench hta clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,14 +19,14 @@ run: $(VENV)/.run ## set up what is needed and serve; TRACE=file uploads it and 
 	@$(BIN)/tracedock serve --port $(PORT) $(if $(TRACE),--trace "$(TRACE)")
 
 test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests (ten minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not system" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not system" $(ARGS)
 
 test-fast: $(VENV)/.dev ## the tests of the parts that need no server (two minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(FAST) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(FAST) $(ARGS)
 
-test-system: $(VENV)/.dev ## the tests that drive a browser, fill a disk, kill processes or install the package
+test-system: $(VENV)/.dev ## the tests with a browser, a full disk, kills, attacks, the documents' commands, or an installation
 	@./.ci/chromium
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "system and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "system and not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev ## the tests that take gigabytes or many minutes
 	@./.ci/chromium
@@ -44,6 +45,10 @@ check-pages: ## types and lint of the pages' scripts, where npm is there
 format: $(VENV)/.dev ## let ruff put the code in order
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+images: $(VENV)/.dev ## take the screenshots of the documents
+	@./.ci/chromium
+	$(BIN)/python -m tests.web.screenshots
 
 bench: $(VENV)/.dev ## times and peak memory beside trace_processor alone; TRACE=file, or one of MB=500 is made
 	$(BIN)/python -m tests.bench $(if $(TRACE),"$(TRACE)",--megabytes $(or $(MB),500)) --ranks-megabytes $(or $(RANKS_MB),60)
@@ -72,7 +77,7 @@ $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.run
 	@echo "Installing the tools of the tests: a few seconds."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m tests.web.tus_js
+	@$(BIN)/python -m tests.web.npm_scripts
 	@touch $@
 
 $(HTA)/.made: tests/data/hta.txt

@@ -3,7 +3,7 @@ import js from "@eslint/js";
 export default [
   {
     ...js.configs.recommended,
-    files: ["service/web/static/*.js"],
+    files: ["service/web/static/**/*.js"],
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules: {
       ...js.configs.recommended.rules,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from service.engine.relay import FILE_PIECE_MAX
 from service.http import problems, shapes
 from service.http.declarations import RouteTable, declares
 from service.http.middleware.access import AccessMiddleware
+from service.http.middleware.compression import CompressionMiddleware
 from service.http.middleware.cors import CorsMiddleware
 from service.http.middleware.idempotency import IdempotencyMiddleware
 from service.http.middleware.methods import MethodsMiddleware
@@ -35,10 +37,12 @@ from service.http.routes import (
     health,
     imports,
     jobs,
+    library,
     listener,
     login,
     perfetto,
     query,
+    reports,
     sessions,
     traces,
     uploads,
@@ -58,7 +62,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     422: {
         "model": shapes.Problem,
         "description": "A parameter or a value is not accepted. `unknown_parameter` names the `parameter`, the"
-        " `nearest` of the known ones, and all `known` ones; a `repeated_parameter` takes one value only",
+        " `nearest` known one, and all `known` ones; the parameter of `repeated_parameter` takes only one value",
     },
     "4XX": {"model": shapes.Problem, "description": "The request can't be served; `code` is the reason"},
     502: {"model": shapes.Problem, "description": "A process that worked on the request ended, such as an engine"},
@@ -67,8 +71,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     507: {"model": shapes.Problem, "description": "The disk or the quota has no room"},
 }
 """Error responses that the OpenAPI document lists for every operation of the API."""
-PRIVATE = 0o077
-"""The umask of the server and its child processes: no other user of the machine reads their files."""
+UMASK = 0o077
+"""The umask of the server and its child processes: other users of the machine can't read their files."""
 
 
 class Application:
@@ -91,21 +95,22 @@ class Application:
             version=__version__,
             lifespan=self._lifespan,
             redoc_url=None,
-            swagger_ui_parameters={"validatorUrl": None},  # the page would send requests to a foreign host
-            strict_content_type=False,  # the check guards against cross-site requests, which `Hosts` refuses
+            swagger_ui_parameters={"validatorUrl": None},  # by default, the page calls a validator on another host
+            strict_content_type=False,  # the check prevents cross-site requests, which `Hosts` already refuses
         )
         problems.install(app)
         checked = [Depends(check_request)]
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
             *(jobs.router, derived_traces.router, analysis.router, uploads.router, imports.router, groups.router),
-            *(traces.router, login.api),
+            *(traces.router, library.router, reports.router, login.api),
         ):
             app.include_router(router, prefix="/api/v1", responses=PROBLEMS, dependencies=checked)
         app.include_router(perfetto.pages)
         app.include_router(login.pages, dependencies=checked)
         app.include_router(health.router, dependencies=checked)
         app.include_router(pages.router(), dependencies=checked)
+        app.add_exception_handler(404, pages.not_found_handler(problems.framework_problem))
         app.mount("/static", declares("public")(pages.static_app()))
         describe = app.openapi
 
@@ -130,6 +135,7 @@ class Application:
         app = IdempotencyMiddleware(app, services)
         app = AccessMiddleware(app, parts.access, parts.hosts)
         app = CorsMiddleware(app, parts.hosts.origins)
+        app = CompressionMiddleware(app)
         app = MetricsMiddleware(app, services)
         return RouteMiddleware(app, RouteTable(self.app.routes))
 
@@ -137,7 +143,7 @@ class Application:
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         parts = self.parts
         if parts is None:
-            raise RuntimeError("the parts are built before the server runs")
+            raise RuntimeError("the server runs before `open` has built its parts")
         services = parts.services
         starting = asyncio.create_task(self._start_jobs(services))
         await asyncio.sleep(0)
@@ -160,14 +166,14 @@ class Application:
 
     @staticmethod
     async def _start_jobs(services: Services) -> None:
-        """Queue the jobs of an earlier server again, then start to run jobs; a full disk delays both."""
-        await until_written(services.jobs.requeue_interrupted, "the jobs of an earlier server")
+        """Requeue the jobs that ran when the previous server ended, then start to run jobs. A full disk delays both."""
+        await until_written(services.jobs.requeue_interrupted, "the requeuing of interrupted jobs")
         services.ingests.start()
         services.derivations.start()
         services.imports.start()
 
     async def stop_work(self) -> None:
-        """Stop all work that requests wait for. Work that outlasts the deadline ends with the process."""
+        """Stop all work that requests wait for. Work that still runs after `shutdown_s` ends with the process."""
         if self.parts is None:
             return
         services = self.parts.services
@@ -182,11 +188,13 @@ class Application:
                 ):
                     await close()
         except TimeoutError:
-            log.exception("stopping took longer than %g s: the rest ends with the process", self.settings.shutdown_s)
+            log.exception(
+                "shutdown took longer than %g s: the remaining work ends with the process", self.settings.shutdown_s
+            )
 
 
 class PortRouter:
-    """Router of one server's two ports: the listener's app serves the listener's port, the main app the other one.
+    """Routes connections to the listener's port to the listener's app, and all others to the main app.
 
     Args:
         services: the parts that the listener's app uses.
@@ -227,18 +235,18 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop the work, then the server: by then, requests no longer wait for work."""
+        """Stop the application's work, so that no request waits for it any longer; then stop the server."""
         await self._application.stop_work()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Shut down on SIGINT and SIGTERM. uvicorn's own method raises the signal again after an orderly shutdown."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        """Shut down on SIGINT and SIGTERM; unlike uvicorn's own method, do not raise the signal again afterwards."""
+        previous = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
 
@@ -246,7 +254,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         return bound_socket(host, port)
     except OSError as error:
-        raise TracedockError(f"The address {host}:{port} can't be listened on: {error.strerror}.") from error
+        raise TracedockError(f"Can't listen on port {port} of {host}: {error.strerror}.") from error
 
 
 def _reachable(host: str) -> str:
@@ -266,7 +274,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     Raises:
         SystemExit: the service can't start; the message is the reason.
     """
-    os.umask(PRIVATE)
+    os.umask(UMASK)
     os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings; child processes must not see it
     application = Application(settings)
     try:
@@ -275,7 +283,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     except TracedockError as error:
         raise SystemExit(error.detail) from error
     if application.parts is None:
-        raise RuntimeError("the parts are built by now")
+        raise RuntimeError("`open` has not built the parts")
     services = application.parts.services
     url = f"http://{_reachable(settings.host)}:{sockets[0].getsockname()[1]}"
     sockets += bind(services.listener, settings.perfetto_port, url)
@@ -283,7 +291,10 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         PortRouter(services, main), Connections.of(settings), http=BoundedHead, ws=BoundedSocket,
         log_level="warning", access_log=False, lifespan="on", ws_max_size=FILE_PIECE_MAX,
         ws_per_message_deflate=False,  # a frame of some KB could inflate to messages of many MB
-        timeout_graceful_shutdown=1,  # the work has ended by then: the remaining requests have clients that do not read
+        # BoundedHead ends idle connections sooner. After uvicorn's default of 5 s, for which httpx reuses a connection,
+        # a request could meet the end of its connection.
+        timeout_keep_alive=math.ceil(2 * settings.head_timeout_s),
+        timeout_graceful_shutdown=1,  # the work has ended; only requests whose clients do not read remain
     )  # fmt: skip
     gc.collect()
     gc.freeze()  # modules are never freed, so later collections can skip them

@@ -36,6 +36,7 @@ from service.store.groups import Groups
 from service.store.idempotency import Idempotency
 from service.store.imports import Imports
 from service.store.jobs import Jobs
+from service.store.library import Library
 from service.store.room import Room
 from service.store.roots import Roots
 from service.store.tokens import Tokens
@@ -83,7 +84,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     engine, ui = provision.provide(settings)
     log.warning(
         "guards of the engines: %s", protections.summary(settings)
-    )  # a warning, because it shows without a logging setup
+    )  # a warning, because warnings are shown even if logging is not configured
     if machine_code.folder() is None:
         log.warning("%s", machine_code.NOT_KEPT)
     folder.open()
@@ -114,7 +115,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     )
     fleet = Fleet.of(
         settings, TraceProcessorDriver(settings), folder.incoming, room
-    )  # the folder `incoming` is emptied at each start
+    )  # large results go to the folder `incoming`, which is emptied at each start
     exports = Exports(fork_server, deadline_s=settings.analysis_timeout_s, room=room)
     renderings = Renderings(fork_server, room=room)
     analyses = Analyses(fork_server, folder.incoming, deadline_s=settings.analysis_timeout_s, room=room)
@@ -136,6 +137,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         room=room,
         catalog=catalog,
         groups=groups,
+        library=Library(catalog.connection),
         jobs=jobs,
         idempotency=Idempotency(catalog.connection),
         monitor=monitor,

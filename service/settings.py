@@ -1,4 +1,7 @@
-"""Settings of the service: one frozen object, built once, passed in and documented in the README."""
+"""Settings of the service: one frozen object, which is built once and passed to the parts.
+
+`docs/settings.md` lists all settings.
+"""
 
 from pathlib import Path
 from typing import Literal
@@ -53,7 +56,7 @@ class Settings(BaseSettings):
         description="maximum of concurrent connections of one address (of one /64 with IPv6); this machine is exempt;"
         " raise it for a proxy on another machine",
     )
-    head_timeout_s: float = Field(20.0, gt=0, description="timeout of the head of a request")
+    head_timeout_s: float = Field(20.0, gt=0, description="timeout of the head of a request, and of idle connections")
     transfer_window_s: float = Field(
         60.0,
         gt=0,

@@ -12,20 +12,28 @@ from tests.server import Server
 
 settings.register_profile("shrinking", deadline=None, max_examples=50)  # other work slows tests
 # shrinking takes minutes: `--hypothesis-profile=shrinking` does it
-settings.register_profile(
-    "bounded", settings.get_profile("shrinking"), phases=[Phase.explicit, Phase.reuse, Phase.generate]
-)
-settings.load_profile("bounded")
+NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
+settings.register_profile("quick", deadline=None, max_examples=25, phases=NO_SHRINKING)
+settings.register_profile("thorough", deadline=None, max_examples=50, phases=NO_SHRINKING)  # what CI runs
+settings.load_profile("quick")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, and its children, ignore it
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "traces"
-PATIENCE_S = 60
-"""Seconds that a test waits for a sound server, which has less of a busy machine."""
 
 ALIKE = ("b200", "gloo_cpu_rank34", "h100_timesformer", "v100", "vllm", *(f"worker{rank}" for rank in range(1, 8)))
 """Name prefixes of real traces that take long, or that resemble others."""
+
+LONG = (
+    "test_following.py", "docs/test_shown.py", "http/test_attribution.py", "http/test_jobs.py",
+    "jobs/test_ingest_child.py", "cutting/test_merge.py", "http/test_red_team_sql.py", "jobs/test_fork_server.py",
+    "http/test_room.py",
+    "cutting/test_children.py", "analysis/test_collectives.py", "analysis/test_answers.py", "store/test_export.py",
+    "http/test_sharing.py", "jobs/test_ingest.py", "rendering/test_document.py", "test_app.py",
+    "analysis/test_kernel_sequences.py",
+)  # fmt: skip
+"""Test files that take half a minute or more. They start first: otherwise one of them would run last, and alone."""
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
 
@@ -33,6 +41,11 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces
 def few_of(paths: Iterable[Path]) -> list[Any]:
     """Real traces as parameters of a test; those that are `ALIKE` are marked slow."""
     return [pytest.param(path, marks=pytest.mark.slow if path.name.startswith(ALIKE) else ()) for path in paths]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path, len(LONG)))
 
 
 @pytest.fixture(scope="session")

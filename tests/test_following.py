@@ -10,20 +10,25 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from tests.processes import living
+from tests.processes import has_reaped, living
 from tests.server import Server, bytes_read
 from tests.traces import TraceShape, expected, sized, write_trace
 from tests.tus import begin, id_of, send
+from tests.waiting import until
 
 StartServer = Callable[..., Server]
-SHAPE = sized(TraceShape(kernels=300), 15 * 10**6)
 BLOCK = 1 << 20  # bytes of an upload; the worker is notified after each block
-TAIL = 1000
+TAIL = 1000  # bytes that `send_all_but_the_end` leaves
 
 
 @pytest.fixture(scope="module")
-def body(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return write_trace(tmp_path_factory.mktemp("trace") / "a.json", SHAPE).read_bytes()
+def shape() -> TraceShape:
+    return sized(TraceShape(kernels=300), 15 * 10**6)
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory: pytest.TempPathFactory, shape: TraceShape) -> bytes:
+    return write_trace(tmp_path_factory.mktemp("trace") / "a.json", shape).read_bytes()
 
 
 @pytest.fixture
@@ -82,14 +87,8 @@ def workers(server: Server) -> list[psutil.Process]:
     return living("tracedock ingest", server.pid)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Return once the condition holds; the test's own timeout is the only limit."""
-    while not condition():
-        pass
-
-
 def following(server: Server, *uploads: Sender) -> psutil.Process:
-    """Return the worker that reads one of these uploads, once it has read all bytes announced to it."""
+    """Return the worker that reads one of these uploads, once it has read all but at most the last two blocks sent."""
 
     def caught_up() -> Iterator[psutil.Process]:
         return (
@@ -108,7 +107,9 @@ def described(server: Server, trace_id: str, wait: float = 60) -> dict[str, obje
     return trace
 
 
-def test_trace_is_read_while_it_is_received_and_ready_right_after(server: Server, body: bytes) -> None:
+def test_trace_is_read_while_it_is_received_and_ready_right_after(
+    server: Server, body: bytes, shape: TraceShape
+) -> None:
     with Sender(server, body, wait=60) as upload:
         upload.send(3 * BLOCK)
         worker = following(server, upload)
@@ -118,7 +119,7 @@ def test_trace_is_read_while_it_is_received_and_ready_right_after(server: Server
         status, trace = upload.answer()
 
     assert (status, trace["state"], trace["id"]) == (201, "ready", upload.id)
-    assert trace["counts"] == expected(SHAPE).counts
+    assert trace["counts"] == expected(shape).counts
     assert not worker.is_running()
     assert files(server) == {upload.id}
 
@@ -148,7 +149,7 @@ def test_an_upload_of_less_than_a_block_is_not_followed(server: Server) -> None:
         assert upload.answer()[1]["state"] == "ready"
 
 
-def test_trace_in_chunks_is_read_while_it_is_received(server: Server, body: bytes) -> None:
+def test_trace_in_chunks_is_read_while_it_is_received(server: Server, body: bytes, shape: TraceShape) -> None:
     upload = begin(server, len(body), "chunks.json")
     send(server, upload, 0, body[: 3 * BLOCK])
     until(lambda: workers(server) != [])
@@ -161,7 +162,7 @@ def test_trace_in_chunks_is_read_while_it_is_received(server: Server, body: byte
     send(server, upload, len(body) - TAIL, body[-TAIL:])
 
     trace = described(server, id_of(upload))
-    assert (trace["state"], trace["counts"]) == ("ready", expected(SHAPE).counts)
+    assert (trace["state"], trace["counts"]) == ("ready", expected(shape).counts)
     assert files(server) == {id_of(upload), f"{id_of(upload)}.done"}
 
 
@@ -198,8 +199,7 @@ def test_damage_at_the_beginning_is_reported_once_the_upload_ends(server: Server
     damaged = b"PK\x03\x04" + body
     with Sender(server, damaged, wait=60) as upload:
         upload.send(3 * BLOCK)
-        until(lambda: workers(server) != [])
-        until(lambda: workers(server) == [])  # the worker has refused the trace
+        until(lambda: any(map(has_reaped, server.children("fork"))))  # the worker has refused the trace
         upload.send_all_but_the_end()
 
         status, trace = upload.answer()
@@ -229,7 +229,7 @@ def test_followed_trace_is_read_like_a_complete_one(server: Server, body: bytes,
 # -- killed workers ------------------------------------------------------------------------------------------------
 
 
-def test_killed_worker_loses_no_trace(start_server: StartServer, body: bytes) -> None:
+def test_killed_worker_loses_no_trace(start_server: StartServer, body: bytes, shape: TraceShape) -> None:
     server = start_server(ingest_attempts=1)
     with Sender(server, body, wait=60) as upload:
         upload.send(3 * BLOCK)
@@ -241,7 +241,7 @@ def test_killed_worker_loses_no_trace(start_server: StartServer, body: bytes) ->
         status, trace = upload.answer()
 
     assert (status, trace["state"]) == (201, "ready")
-    assert trace["counts"] == expected(SHAPE).counts
+    assert trace["counts"] == expected(shape).counts
     assert f"the upload {upload.id} is no longer followed" in server.log_text()
     assert files(server) == {upload.id}
 

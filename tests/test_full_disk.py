@@ -5,8 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from service.store.export import document
 from service.trace.errors import DiskFull
 from tests import tus
 from tests.columns import write_columns
-from tests.conftest import PATIENCE_S
 from tests.server import Server
 from tests.traces import TraceShape, sized, trace_chunks, write_trace
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.system
 
@@ -100,12 +99,6 @@ def columns_bytes(server: Server, trace: str) -> int:
     return sum(path.stat().st_size for path in (server.data / "columns" / trace).iterdir())
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-
-
 def is_refused(answer: httpx.Response) -> bool:
     return answer.status_code == 507 and answer.json()["code"] in CODES
 
@@ -132,7 +125,7 @@ def test_ingest_on_a_full_disk_fails_clearly_and_a_new_upload_succeeds(
     else:
         assert is_refused(answer), answer.text
         assert names_below(server, "originals") == set()
-    eventually(lambda: not names_below(server, "columns", "incoming"))
+    until(lambda: not names_below(server, "columns", "incoming"))
     disk.empty()
     assert columns_bytes(server, ready(server, body)) == size
 
@@ -158,7 +151,7 @@ def test_split_and_merge_on_a_full_disk_fail_clearly_and_leave_their_sources(
 
     children = set(job["result"]["traces"]) if job["result"] else set()  # the job ended before the disk was full
     assert children or (job["state"], job["error"]["code"] in CODES) == ("failed", True), job
-    eventually(lambda: not names_below(server, "making"))
+    until(lambda: not names_below(server, "making"))
     assert names_below(server, "columns") == {*traces, *children}
     assert server.api.get(f"/traces/{traces[0]}/download").content == body
     disk.empty()
@@ -191,7 +184,7 @@ def test_downloads_on_a_full_disk_are_complete_or_refused_or_broken(
     answer = whole_or_nothing(server, "GET", f"/traces/{trace}/download", params=params)
 
     assert answer is None or is_refused(answer) or answer.content == complete.content
-    eventually(lambda: names_below(server, "columns", "incoming") == {trace})
+    until(lambda: names_below(server, "columns", "incoming") == {trace})
 
 
 @pytest.mark.parametrize(
@@ -321,7 +314,7 @@ def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: P
         def pieces() -> Iterator[bytes]:
             """Hold up the worker that follows the upload, so that it is at work while others fill the quota."""
             yield body[: len(body) // 2]
-            eventually(lambda: bool(server.children("tracedock ingest")))
+            until(lambda: bool(server.children("tracedock ingest")))
             server.children("tracedock ingest")[0].suspend()
             yield body[len(body) // 2 :]
 

@@ -14,9 +14,9 @@ import httpx
 import psutil
 import pytest
 
-from tests.conftest import PATIENCE_S
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.system
 
@@ -179,13 +179,6 @@ class Round:
             with suppress(psutil.NoSuchProcess):  # the child has ended meanwhile
                 child.kill()
 
-    def eventually(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds: the server may still clean up after a client that left."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline
-            self.server.api.get("/traces")
-
     def check(self, label: str) -> None:
         """Check that all acknowledged work becomes ready, and that the data folder holds nothing else."""
         children = set()
@@ -210,7 +203,7 @@ class Round:
             close()
         self.cleanup.clear()
         assert {path.name for path in (folder / "originals").iterdir()} == ids
-        self.eventually(lambda: {path.name for path in (folder / "columns").iterdir()} == ids)
+        until(lambda: {path.name for path in (folder / "columns").iterdir()} == ids)
         for trace_id in ids:
             self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
         self.acknowledged.clear()

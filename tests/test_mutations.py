@@ -17,8 +17,11 @@ import pytest
 
 from service.formats.chrome_json.document import Document
 from service.trace.errors import IngestError, NotATrace
-from tests.conftest import DATA, PATIENCE_S, SHARED
+from tests.conftest import DATA, SHARED
 from tests.events import rows_of
+from tests.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.system
 
 CHANGES_IN_ALL = 6000
 EVENTS = 150  # in a part

@@ -15,7 +15,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.question import Comparison, Parameters, Question, RankAnswer, Tables, concatenated
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
-from service.analysis.table import Columns, as_arrow, as_csv, as_json, table_of, with_cycle
+from service.analysis.table import Columns, as_arrow, as_csv, as_json, as_json_columns, table_of, with_cycle
 from service.trace.cycles import cycles_of
 from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError, UnknownAnalysis
 from service.trace.selection import Selection
@@ -79,10 +79,10 @@ class Answer:
         columns = self.question.tables[table]
         return with_cycle(columns) if self.cycles > 1 and not self.question.compare_sides else columns
 
-    def as_json(self) -> bytes:
-        """Serialize the answer as a JSON object."""
+    def as_json(self, write: Callable[[Columns, pa.Table], bytes] = as_json) -> bytes:
+        """Serialize the answer as a JSON object, with tables as `write` serializes them."""
         tables = b",".join(
-            orjson.dumps(name) + b":" + as_json(self.columns(name), table) for name, table in self.tables.items()
+            orjson.dumps(name) + b":" + write(self.columns(name), table) for name, table in self.tables.items()
         )
         about = {
             "analysis": self.question.name,
@@ -97,13 +97,15 @@ class Answer:
         return orjson.dumps(about)[:-1] + b',"tables":{' + tables + b"}}\n"
 
     def form(self, form: str, table: str | None = None) -> bytes:
-        """Serialize the whole answer as ``json``, or one table as ``csv`` or ``arrow``, by default the first.
+        """Serialize the whole answer as ``json`` or ``columns``, or one table as ``csv`` or ``arrow``.
+
+        By default, that is the first table.
 
         Raises:
             BadAnalysisRequest: the answer has no such table.
         """
-        if form == "json":
-            return self.as_json()
+        if form in {"json", "columns"}:
+            return self.as_json(as_json if form == "json" else as_json_columns)
         name = table or next(iter(self.question.tables))
         if name not in self.tables:
             raise BadAnalysisRequest(f"{self.question.name} has the tables {', '.join(self.tables)}, and no {name!r}.")

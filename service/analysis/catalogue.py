@@ -2,6 +2,7 @@
 
 from service.analysis import (
     annotations,
+    call_stacks,
     collectives,
     comm_overlap,
     compare,
@@ -17,6 +18,7 @@ from service.analysis import (
     memory_bandwidth,
     modules,
     operators,
+    overview,
     queue_length,
     recommendations,
     steps,
@@ -41,11 +43,13 @@ QUESTIONS: dict[str, Question] = {
         counters,
         annotations,
         modules,
+        call_stacks,
         memory,
         collectives,
         dataloader,
         recommendations,
         compare,
         critical_path,
+        overview,
     )
 }

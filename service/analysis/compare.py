@@ -24,6 +24,7 @@ _Totals = dict[_Key, tuple[int, int]]
 """Number of calls and sum of their durations in ns, by name and kind."""
 
 _VERDICT = word("verdict", "`slower`, `faster` or `same`, by the threshold; `new` or `gone` if only one side has it")
+_RATIO = number("ratio", "that value over the base's; empty if only one side has it, or the base's is 0")
 
 
 def _columns(*first: Any, unit: str) -> Columns:
@@ -38,9 +39,11 @@ def _columns(*first: Any, unit: str) -> Columns:
         ns("duration_difference", "difference from the base"),
         number("base_per_step_ns", "duration in the base per step", "ns"),
         number("per_step_ns", "duration per step", "ns"),
+        number("per_step_difference_ns", "difference from the base", "ns"),
         number("base_mean_ns", f"mean duration of {unit} in the base", "ns"),
         number("mean_ns", f"mean duration of {unit}", "ns"),
         pct("difference", "difference from the base, of the value that the verdict compares"),
+        _RATIO,
         _VERDICT,
     )
 
@@ -58,7 +61,10 @@ _STEPS = (
     number("mean_ns", "mean over the steps", "ns"),
     number("difference_ns", "difference from the base", "ns"),
     pct("difference", "difference from the base"),
+    number("ratio", "mean over the base's; empty if the base's is 0"),
     _VERDICT,
+    count("base_steps", "number of steps of the base; 0 if it has none, and each trace counts as one step"),
+    count("steps", "number of steps; 0 if there are none, and each trace counts as one step"),
 )
 _EACH_STEP = (
     RANK,
@@ -70,6 +76,7 @@ _EACH_STEP = (
     ns("duration", "duration of the step"),
     ns("duration_difference", "difference from the base"),
     pct("difference", "difference from the base"),
+    number("ratio", "duration over the base's; empty if only one side has the step"),
     _VERDICT,
 )
 _TOTAL = f"count(*) AS count, least(sum(duration_ns), {LONGEST})::BIGINT AS duration_ns"
@@ -116,6 +123,8 @@ def compare_sides(base: Sequence[RankAnswer], other: Sequence[RankAnswer], param
     }
     if note := _cpu_only_note(totals["kernels"]):
         notes.append(note)
+    step_tables = [pa.concat_tables([tables["steps"] for tables in side]) for side in sides]
+    notes += _stepless_notes(step_tables)
     renames = _match_renames(pairs, totals["kernels"])
     if renames:
         notes.append(
@@ -125,7 +134,7 @@ def compare_sides(base: Sequence[RankAnswer], other: Sequence[RankAnswer], param
     tables = {
         "kernels": _kernels(totals["kernels"], renames, step_counts, parameters),
         "ops": _by_name(_OPS, totals["ops"], step_counts, parameters),
-        "steps": _mean_steps([pa.concat_tables([tables["steps"] for tables in side]) for side in sides], parameters),
+        "steps": _mean_steps(step_tables, parameters),
         "each_step": _each_step(pairs, parameters),
         "calls": _by_name(_CALLS, totals["calls"], step_counts, parameters),
     }
@@ -139,6 +148,19 @@ def _cpu_only_note(kernels: list[_Totals]) -> str | None:
     if kernels[0]:
         return "Only the base runs work on a GPU; the other side runs on the CPU alone, so all kernels are `gone`."
     return "Only the other side runs work on a GPU; the base runs on the CPU alone, so all kernels are `new`."
+
+
+def _stepless_notes(sides: list[pa.Table]) -> list[str]:
+    """Return a remark if a side has no steps."""
+    without = [name for name, steps_ in zip(("the base", "the other side"), sides, strict=True) if not _counted(steps_)]
+    if len(without) == 2:
+        return ["Neither side has steps: each trace counts as one step."]
+    return [f"{name.capitalize()} has no steps: each of its traces counts as one step." for name in without]
+
+
+def _counted(steps_: pa.Table) -> int:
+    """Return the number of steps in the rows of `steps`, where a row without a number stands for a whole trace."""
+    return len(steps_) - int(steps_["step"].null_count)
 
 
 def _match_renames(pairs: Sequence[Pair], kernels: list[_Totals]) -> list[KernelRename]:
@@ -224,7 +246,8 @@ def _differences(
     base_value, value = (number if calls else None for number, calls in zip(chosen, (count_0, count_1), strict=True))
     return [
         *(count_0, count_1, count_1 - count_0, whole_0, whole_1, whole_1 - whole_0),
-        *(step_0, step_1, mean_0, mean_1, _percentage(base_value, value), verdict(base_value, value, parameters)),
+        *(step_0, step_1, step_1 - step_0, mean_0, mean_1),
+        *(_percentage(base_value, value), _ratio(base_value, value), verdict(base_value, value, parameters)),
     ]
 
 
@@ -246,9 +269,11 @@ def _totals(tables: list[pa.Table]) -> _Totals:
 
 def _mean_steps(sides: list[pa.Table], parameters: CompareParameters) -> pa.Table:
     rows = []
+    counts = [_counted(side) for side in sides]
     for category in ("total", *CATEGORIES):
         base, other = (sum(side[f"{category}_ns"].to_pylist()) / max(len(side), 1) for side in sides)
-        rows.append([category, base, other, other - base, _percentage(base, other), verdict(base, other, parameters)])
+        outcome = _percentage(base, other), _ratio(base, other), verdict(base, other, parameters)
+        rows.append([category, base, other, other - base, *outcome, *counts])
     return table_of_rows(_STEPS, rows)
 
 
@@ -261,7 +286,8 @@ def _each_step(pairs: Sequence[Pair], parameters: CompareParameters) -> pa.Table
         ):
             (step_0, duration_0), (step_1, duration_1) = steps_
             difference = None if duration_0 is None or duration_1 is None else duration_1 - duration_0
-            outcome = _percentage(duration_0, duration_1), verdict(duration_0, duration_1, parameters)
+            ends = duration_0, duration_1
+            outcome = _percentage(*ends), _ratio(*ends), verdict(*ends, parameters)
             about = other.rank, other.cycle, index, step_0, step_1
             rows.append([*about, duration_0, duration_1, difference, *outcome])
     return table_of_rows(_EACH_STEP, rows)
@@ -276,6 +302,10 @@ def _percentage(base: float | None, other: float | None) -> float | None:
     return None if base is None or other is None or not base else 100 * (other - base) / base
 
 
+def _ratio(base: float | None, other: float | None) -> float | None:
+    return None if base is None or other is None or not base else other / base
+
+
 TABLES: Mapping[str, Columns] = {
     "kernels": _KERNELS,
     "ops": _OPS,
@@ -287,9 +317,10 @@ TABLES: Mapping[str, Columns] = {
 QUESTION = Question(
     name="compare",
     short_question="What changed between two traces, or two runs?",
-    definition="Exactly two sides: `base` names the traces or the group of one side. Without `base`, the first of two"
-    " traces is the base. Two single traces are compared with each other; more traces are matched by rank and cycle,"
-    " and those without a counterpart are in `skipped`."
+    definition="Exactly two sides: `base` names the traces or the group of one side, and `base_selection` a selection"
+    " of them, if it differs from that of the other side: so two steps of one trace are compared. Without `base`, the"
+    " first of two traces is the base. Two single traces are compared with each other; more traces are matched by rank"
+    " and cycle, and those without a counterpart are in `skipped`."
     " Of each kernel, copy, memset, operator, annotation and call of a runtime or driver, by name: how often"
     " and how long, and the difference; and of a mean step, what its time goes to. Kernels whose names only"
     " one side has are matched where they are launched by the same op, with inputs of the same shapes, from"

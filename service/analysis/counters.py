@@ -24,7 +24,7 @@ COUNTERS = (
     _TOP_OP,
     _KERNEL,
     word("counter", "name of the metric, as CUPTI has it"),
-    count("ranges", "in which it was counted"),
+    count("ranges", "in which the metric was counted"),
     number("sum", "over these ranges"),
     number("mean", "of a range"),
     number("min", "of a range"),
@@ -48,7 +48,7 @@ TOTALS = (
     count("ranges", "of the profiler"),
     count("launches", "of kernels, on the host"),
     count("linked_ranges", "of which the launch is known: the first range is of the first launch, and so on"),
-    word("reason", "why no range is linked; empty where they are"),
+    word("reason", "why no range is linked; empty if ranges are linked"),
 )
 
 _LAUNCH = re.compile(r"(?:cuda|cu)Launch(?:Cooperative)?Kernel")
@@ -161,7 +161,7 @@ def _linked(launches: _Launches, ranges: int, *, known: bool) -> dict[str, pa.Ar
 
 
 def missing(scope: Scope) -> str | None:
-    """Return a reason if the trace has no ranges of CUPTI's range profiler."""
+    """Return the reason why the analysis does not apply to a trace without ranges; None if the trace has ranges."""
     return None if scope.has_categories([RANGE_CATEGORY]) else "CUPTI's range profiler counted nothing in this trace."
 
 
@@ -169,9 +169,9 @@ QUESTION = Question(
     name="counters",
     short_question="What did CUPTI's range profiler count, and for which operator?",
     definition="Of each metric: its sum, mean, least and greatest value over the ranges of a kernel, by the operators"
-    " around its launch. The profiler makes a range of each kernel that is launched; as in HTA the first range in order"
-    " of time is of the first launch, if there are as many of both. A call that launches a kernel for another call is"
-    " no launch of its own.",
+    " around its launch. The profiler makes a range of each kernel that is launched. As in HTA, the first range in"
+    " order of time belongs to the first launch, and so on, provided that there are as many ranges as launches. A call"
+    " that launches a kernel on behalf of another call does not count as a second launch.",
     source="https://hta.readthedocs.io/en/latest/source/features/cupti_counter_analysis.html",
     tables={"counters": COUNTERS, "ranges": RANGES, "totals": TOTALS},
     parameters=CounterParameters,

@@ -143,8 +143,8 @@ QUESTION = Question(
     name="gpu_summary",
     short_question="How well is the GPU used?",
     definition="Of each GPU, from the start of the first step to the end of the last: utilization is the share of the"
-    " time with a kernel; SM efficiency the mean of the blocks per SM of all kernels at once, at most 1; occupancy that"
-    " of kernels, each by its time. Blocks per SM and occupancy are the profiler's estimates.",
+    " time with a kernel; SM efficiency is the mean of the blocks per SM of all kernels at once, at most 1;"
+    " occupancy is the kernels' mean, weighted by duration. Blocks per SM and occupancy are the profiler's estimates.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/gpu_metrics_parser.py",
     tables={"gpus": COLUMNS},

@@ -99,7 +99,7 @@ def missing(scope: Scope) -> str | None:
 QUESTION = Question(
     name="idle_breakdown",
     short_question="Why does a stream of a GPU idle?",
-    definition="Of each rank, device and stream: the gaps in which nothing of it runs, before the work that ends them."
+    definition="Of each rank, device and stream: the gaps in which the stream is empty, before the work that ends them."
     " A gap is the host's (host_wait) if that work was launched after the gap began; else it is the cost of the launch"
     " (kernel_wait) if it is short; else other. With `types=hta` a gap follows the work that started before, even if"
     " other work of the stream lasts longer, and gaps of no time count.",

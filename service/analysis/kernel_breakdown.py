@@ -244,10 +244,10 @@ def missing(scope: Scope) -> str | None:
 QUESTION = Question(
     name="kernel_breakdown",
     short_question="Which kinds of work take the time of a GPU, and which kernels, launched how?",
-    definition="Of each rank and device: the time in which exactly some types of work run at once; of each type the"
-    " kernels by name, those with the largest sum of durations first; and kernels by name, op, grid, block, registers"
-    " and shared memory. The op is the innermost operator around the launch. Blocks per SM and occupancy are means that"
-    " are weighted with durations. The tables of totals add up all ranks.",
+    definition="Of each rank and device: for each set of types of work, the time in which exactly these run; for each"
+    " type, the kernels by name, those with the largest sum of durations first; and kernels by name, op, grid, block,"
+    " registers and shared memory. The op is the innermost operator around the launch. Blocks per SM and occupancy are"
+    " means, weighted by duration. The tables of totals add up all ranks.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/torch_tb_profiler/profiler/kernel_parser.py",
     tables={"types": TYPES, "kernels": KERNELS, "configurations": CONFIGURATIONS, "attribution": ATTRIBUTION}
     | {"total_types": TOTAL_TYPES, "total_kernels": TOTAL_KERNELS},

@@ -143,9 +143,10 @@ QUESTION = Question(
     " exclusive, and for all around that. An allocation is freed by the next change at its address on its device. A"
     " curve of more points than requested has the least and the most of each of equal intervals. A trace does not"
     " record tensors; the category of a block is derived from where it is allocated and freed: within one outermost"
-    " operator or one optimizer step it is temporary; from a DataLoader input; from elsewhere to backward activation;"
-    " from one function of backward to another autograd_detail; from backward to later gradient; from an optimizer"
-    " step to later optimizer_state. All other blocks have a reason and no category.",
+    " operator or one optimizer step, it is `temporary`; allocated by a DataLoader, it is `input`; allocated elsewhere"
+    " and freed in backward, `activation`; allocated in one function of backward and freed in another,"
+    " `autograd_detail`; allocated in backward and kept after it, `gradient`; allocated in an optimizer step and"
+    " kept after it, `optimizer_state`. All other blocks have a reason and no category.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/README.md",
     tables=TABLES,
     parameters=MemoryParameters,

@@ -167,10 +167,10 @@ def missing(scope: Scope) -> str | None:
 QUESTION = Question(
     name="memory_bandwidth",
     short_question="How fast are copies and memsets?",
-    definition="Of each rank, device and kind of copy: bytes by time; and the sum of the bandwidths of all that run at"
-    " once, whenever one starts or ends. The bandwidth of a transfer is its bytes divided by its duration, else the"
-    " value that the trace records. With `types=hta` it is the recorded value or 0, and a transfer without duration"
-    " counts as a µs.",
+    definition="Of each rank, device and kind of copy: bytes per time; and the sum of the bandwidths of all transfers"
+    " that run at once, whenever one starts or ends. The bandwidth of a transfer is its bytes divided by its duration,"
+    " else the value that the trace records. With `types=hta` it is the recorded value or 0, and a transfer without"
+    " duration counts as one of 1 µs.",
     source="https://hta.readthedocs.io/en/latest/source/features/augmented_counters.html",
     tables={"summary": SUMMARY, "series": SERIES},
     parameters=BandwidthParameters,

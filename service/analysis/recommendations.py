@@ -78,14 +78,14 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     checks += [*_of_memory(scope), *matrix_core_check(scope, as_tensorboard=as_tensorboard)]
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
     if not as_tensorboard:
-        checks = [_not_refuted(check, scope) for check in checks]
+        checks = [_with_fitting_advice(check, scope) for check in checks]
     tables = check_tables(scope.rank, checks)
     if not as_tensorboard and collectives.missing(scope) is None:
         tables |= collectives.answer(scope, CollectiveParameters())
     return tables
 
 
-def _not_refuted(check: Check, scope: Scope) -> Check:
+def _with_fitting_advice(check: Check, scope: Scope) -> Check:
     """Replace TensorBoard's advice of a check if it does not fit the trace."""
     if check.rule == "communication":
         return replace(check, advice=UNSPLIT_COMMUNICATION_ADVICE)
@@ -125,7 +125,10 @@ def _waiting(communicating: Sequence[Tables]) -> RunWaits | None:
 
 
 def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Intervals, Ints]:
-    """Return the steps, their time by category, and all kernels with their devices; memory of other work is freed."""
+    """Return the steps, their time by category, and all kernels with their devices.
+
+    Only kernels are copied, so the memory of all other work is freed on return.
+    """
     activity = activity_of(scope, parameters.rules)
     windows = windows_of(activity, parameters)
     chosen = np.isin(activity.categories, (KERNEL, COMMUNICATION))
@@ -136,8 +139,8 @@ def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: S
     """Check whether steps wait too long for data or for communication."""
     whole = sum((windows.ends - windows.starts).tolist())
     for category, limit, activity in (
-        (DATALOADER, LOADING_MAX, "in waiting for a DataLoader"),
-        (COMMUNICATION, COMMUNICATION_MAX, "in communication that nothing hides"),
+        (DATALOADER, LOADING_MAX, "waiting for a DataLoader"),
+        (COMMUNICATION, COMMUNICATION_MAX, "communication that nothing hides"),
     ):
         value = 100 * sum(lengths[category].tolist()) / whole if whole else None
         applies = None if value is None else value > limit
@@ -146,10 +149,10 @@ def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: S
             place = next((_place(row) for row in scope.table(_LONGEST_COMMUNICATION).to_pylist()), None)
         if applies and not place:
             place = _longest(scope, category, parameters.rules)
-        reason = f"{value or 0:.1f} % of the steps are {activity}."
+        reason = f"{value or 0:.1f} % of the steps' time is {activity}."
         yield Check(
             CATEGORIES[category], applies, value, limit, reason, place=place, evidence=(
-                Evidence(f"time of steps {activity}", sum(lengths[category].tolist()), "ns", place),
+                Evidence(f"{activity} during steps", sum(lengths[category].tolist()), "ns", place),
                 Evidence("time of steps", whole, "ns"),
                 Evidence("number of steps", len(windows), "steps"),
             ),
@@ -187,7 +190,7 @@ def _of_devices(kernels: Intervals, devices: Ints, windows: Windows) -> Iterator
             None if value is None else value < UTILIZATION_MIN,
             value,
             UTILIZATION_MIN,
-            f"A kernel runs in {value or 0:.1f} % of the steps.",
+            f"A kernel runs in {value or 0:.1f} % of the time from the first step to the last.",
             device=None if device < 0 else device,
             place=gap,
             evidence=(
@@ -257,11 +260,12 @@ def _capabilities(scope: Scope) -> list[float]:
 QUESTION = Question(
     name="recommendations",
     short_question="What should be done next?",
-    definition="TensorBoard's rules: more than 5 % of the steps in a DataLoader, or 10 % in exposed communication; a"
-    " kernel in less than half of the steps; operators that could use tensor cores, and none that does; more than 90 %"
-    " of a GPU's memory; DataParallel on several GPUs; DistributedDataParallel without NCCL. Names of kernels show what"
-    " uses tensor cores, or AMD's matrix cores, and in which precision. Of several ranks, advice is about the run, and"
-    " exposed communication is separated into transfer and waiting for a late rank.",
+    definition="TensorBoard's rules: more than 5 % of the time of steps in a DataLoader, or more than 10 % in exposed"
+    " communication; a kernel in less than half of the time from the first step to the last; operators that could use"
+    " tensor cores, though no kernel does; more than 90 % of a GPU's memory in use; DataParallel on several GPUs;"
+    " DistributedDataParallel without NCCL. Names of kernels show what uses tensor cores, or AMD's matrix cores, and in"
+    " which precision. Of several ranks, advice is about the run, and exposed communication is separated into transfer"
+    " and waiting for a late rank.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/data.py",
     tables=TABLES,

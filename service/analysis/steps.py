@@ -18,7 +18,7 @@ from service.analysis.facts.step_windows import StepParameters, Windows, windows
 from service.analysis.question import Question, Tables
 from service.analysis.table import RANK, count, ns, number, pct, table_of, table_of_rows, word
 
-STEP_NUMBER = count("step", "number of the step; empty if the trace has no steps and this is all of it")
+STEP_NUMBER = count("step", "number of the step; empty if the trace has no steps, and the row is the whole trace")
 _STEPS = (
     RANK,
     STEP_NUMBER,
@@ -26,12 +26,12 @@ _STEPS = (
     ns("end", "of the step"),
     ns("total", "from start to end"),
     ns("kernel", "with computing on a device"),
-    ns("memcpy", "else, with copies"),
-    ns("memset", "else, with memsets"),
-    ns("communication", "else, with communication, on a device or the host"),
-    ns("runtime", "else, in calls of a runtime or a driver"),
-    ns("dataloader", "else, in waiting for a DataLoader"),
-    ns("cpu_exec", "else, in operators or annotations of the host"),
+    ns("memcpy", "of the rest, with copies"),
+    ns("memset", "of the rest, with memsets"),
+    ns("communication", "of the rest, with communication, on a device or the host"),
+    ns("runtime", "of the rest, in calls of a runtime or a driver"),
+    ns("dataloader", "of the rest, in waiting for a DataLoader"),
+    ns("cpu_exec", "of the rest, in operators or annotations of the host"),
     ns("other", "in none of these"),
 )
 _AVERAGE = (
@@ -87,7 +87,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
 
 
 def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
-    """Return the time in which each window only computes, only communicates, does both, and does neither."""
+    """Return, for each window, the time with computing only, communication only, both, and neither."""
     computing, communicating = covers[KERNEL] or covers[CPU_EXEC], covers[COMMUNICATION]
     computes, communicates, either = (
         coverage.between(windows.starts, windows.ends)
@@ -102,9 +102,9 @@ def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
 
 
 def missing(scope: Scope) -> str | None:
-    """Return a reason if the trace has neither work on a device nor operators or calls on a host."""
+    """Return a reason if the trace has neither work on a device nor operators or calls on a host; None if it has."""
     lasts = scope.has_slice(f"(cat IN {WORK} OR cat IN {OPS} OR {scope.is_call})")
-    return None if lasts else "Nothing in this trace takes time."
+    return None if lasts else "This trace has no work on a device, and no operators or calls on a host."
 
 
 QUESTION = Question(
@@ -112,7 +112,8 @@ QUESTION = Question(
     short_question="Where does a step go?",
     definition="Of each step: how long a device computes; of the rest, how long it copies; and so on with memsets,"
     " communication, calls of a runtime, a DataLoader, operators and annotations, and what is left. A step lasts until"
-    " the host and all that was launched in it are done, and the next one starts there. A trace with no steps is one.",
+    " the host and all that was launched in it are done, and the next one starts there. A trace with no steps counts"
+    " as one step.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/overall_parser.py",
     tables={"steps": _STEPS, "average": _AVERAGE, "communication": _COMMUNICATION},

@@ -142,6 +142,16 @@ def as_json(columns: Columns, table: pa.Table) -> bytes:
     return orjson.dumps({"columns": [asdict(column) for column in columns], "rows": rows, "truncated": False})
 
 
+def as_json_columns(columns: Columns, table: pa.Table) -> bytes:
+    """Write a table as JSON, ``{"columns", "values"}``, with an array of values for each column."""
+    values = [
+        column.to_pylist() if column.null_count or column.type != pa.int64() else column.to_numpy()
+        for column in table.columns
+    ]
+    document = {"columns": [asdict(column) for column in columns], "values": values}
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
 def as_csv(table: pa.Table) -> bytes:
     """Write a table as CSV with a header; text is quoted, and null is empty."""
     sink = io.BytesIO()

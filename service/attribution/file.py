@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
         pa.field("is_work", pa.bool_()),
     ]
 )
-"""Columns of the file. Row numbers count events from 0; null stands for no launch, operator or step."""
+"""Columns of the file. Row numbers count events from 0; null means no launch, operator or step."""
 
 
 def make_links(columns: Path, summary: Summary, external_ids: ExternalIdKind = "unknown") -> Links:
@@ -35,7 +35,7 @@ def make_links(columns: Path, summary: Summary, external_ids: ExternalIdKind = "
     Args:
         columns: folder of the trace's columns.
         summary: summary of the trace, as in the catalog.
-        external_ids: meaning of External ids in the whole trace, if this is a part of one and the meaning is known.
+        external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
 
     Raises:
         ExportFailed: the events cannot be read.

@@ -1,16 +1,16 @@
-"""The launch, the operator and the step of everything that runs on devices.
+"""Links from the slices on devices to their launches, operators and steps.
 
-The rules, in order:
+"Work" means the slices of kernels, copies and memsets (`GPU_CATEGORIES`). The rules, in order:
 
 1. Work belongs to its launch: the first runtime or driver call with its correlation id.
 2. The launch belongs to the innermost operator that is open on its thread when the launch begins.
-3. Work without an operator by its launch belongs to the operator with its External id, in traces where External ids
-   are known to be those of operators.
+3. Work that gets no operator from its launch belongs to the operator with the same External id, if the External ids
+   of the trace are known to be operator ids.
 4. Work belongs to the step in which its launch began (`service.attribution.steps`). Work without a launch belongs to
    the step in which it began.
 
-Kineto writes the correlation id as External id when it knows no operator, and also numbers operators from 1. So an
-External id alone proves nothing (https://github.com/pytorch/kineto, ``libkineto/src/output_json.cpp``).
+Kineto writes the correlation id as External id when it knows no operator, and it also numbers operators from 1.
+An External id alone therefore proves nothing (https://github.com/pytorch/kineto, ``libkineto/src/output_json.cpp``).
 """
 
 import re
@@ -58,9 +58,9 @@ def _is_launch(category: str | None) -> bool:
 
 
 def is_operator(name: str | None) -> bool:
-    """Return whether an event in an operator category is an operator, by its name.
+    """Return whether the name of an event in an operator category is that of an operator.
 
-    Until 2022, annotations had an operator category too.
+    Traces from before 2022 have annotations in operator categories, too.
     """
     return name not in NOT_OPERATORS and not (name or "").startswith(STEP_PREFIX)
 
@@ -117,7 +117,7 @@ def external_ids_in_summary(summary: Summary) -> ExternalIdKind:
 
 
 def external_ids_in_envelope(envelope: Mapping[str, Any]) -> ExternalIdKind:
-    """Return the meaning of External ids that the document of a part records from the whole trace."""
+    """Return the meaning of External ids in the whole trace, as the envelope of a part of it records."""
     origin = envelope.get("tracedock")
     part = origin.get("part") if isinstance(origin, Mapping) else None
     return _external_id_kind(part.get("external_ids") if isinstance(part, Mapping) else None)
@@ -133,7 +133,7 @@ def link_device_events(read: Read, clock: StepClock, external_ids: ExternalIdKin
     Args:
         read: reads columns of the trace.
         clock: steps of the trace.
-        external_ids: meaning of External ids in the whole trace, if this is a part of one and the meaning is known.
+        external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
     """
     builder = _LinkBuilder(clock)
     for part in read(COLUMNS):
@@ -148,7 +148,7 @@ class _LinkBuilder:
         self._clock = clock
         self._tracks = Tracks()
         self._open = OpenOperators()
-        self._pending = [np.empty(0, np.int64)] * 8  # slices that share the last start: more may follow
+        self._pending = [np.empty(0, np.int64)] * 8  # slices with the latest start; the next part may have more
         self._calls: list[list[Ints]] = []
         self._device_slices: list[list[Ints]] = []
         self._regions: list[list[Ints]] = []
@@ -183,7 +183,7 @@ class _LinkBuilder:
         self._sweep([values[:ready] for values in slices])
 
     def _sweep(self, slices: list[Ints]) -> None:
-        """Find the operators around calls; later slices begin after all of these."""
+        """Find the operators around calls. Slices that are swept later begin after all of these."""
         order = nesting_order(slices[2], slices[3])
         calls, tracks, starts, ends, ids, rows, correlations, graphs = (values[order] for values in slices)
         is_call = calls > 0
@@ -213,7 +213,7 @@ class _LinkBuilder:
             )  # fmt: skip
 
     def links(self, read: Read, external_ids: ExternalIdKind) -> Links:
-        """Return the links of all events added."""
+        """Return the links of all added events."""
         self._sweep(self._pending)
         call_correlations, call_rows, call_ids, graphs, around, around_ids, call_steps = _concatenated(self._calls, 7)
         rows, correlations, ids, starts, tracks, is_work = _concatenated(self._device_slices, 6)
@@ -293,7 +293,7 @@ class _OperatorsById:
 
 
 def _kind_by_launches(ids: Ints, operator_ids: Ints, comparable: Flags) -> ExternalIdKind:
-    """Return the meaning of External ids by comparing them with the ids of the operators around launches."""
+    """Infer the meaning of External ids by a comparison with the ids of the operators around launches."""
     comparable = comparable & (ids > 0)
     if not comparable.any():
         return "unknown"

@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class WordEncoder:
-    """Dictionary encoder whose codes hold over all batches: words are numbered as they first appear."""
+    """Dictionary encoder whose codes are the same in all batches: words are numbered as they first appear."""
 
     def __init__(self) -> None:
         self._codes: dict[str | None, int] = {}
@@ -40,12 +40,12 @@ class WordEncoder:
 
     @property
     def words(self) -> list[str]:
-        """All words in the order of their codes; null reads as an empty word."""
+        """All words in the order of their codes; null becomes an empty word."""
         return [word or "" for word in self._codes]
 
 
 def nesting_order(starts: Ints, ends: Ints) -> Any:
-    """Return an index that sorts slices by start, then longest first; equal slices keep their order."""
+    """Return an index that sorts slices by start, and the longest first if starts are equal; the sort is stable."""
     if len(starts) < 2:
         return slice(None)
     rises = starts[1:] > starts[:-1]
@@ -180,7 +180,7 @@ def count_by_key(keys: Indices, count: int) -> Ints:
 def innermost_at(
     parents: Indices, threads: Indices, starts: Ints, ends: Ints, time_threads: Indices, times: Ints
 ) -> Indices:
-    """Return the innermost slice open at each time on its thread, or `NONE`; a slice is closed at its end.
+    """Return the innermost slice that is open on the thread of each time, or `NONE`; a slice is closed at its end.
 
     Args:
         parents: parent of each slice, as from `parents_of`.

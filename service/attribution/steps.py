@@ -24,7 +24,7 @@ class _Timeline(NamedTuple):
     numbers: Ints
 
     def at(self, times: Ints) -> Ints:
-        """Return the number of the latest step that began by each time, or `NO_STEP` if that step is over."""
+        """Return the number of the last step that began at or before each time, or `NO_STEP` if that step is over."""
         if not len(self.starts):
             return np.full(len(times), NO_STEP, np.int64)
         last = np.searchsorted(self.starts, times, "right") - 1
@@ -35,8 +35,8 @@ class _Timeline(NamedTuple):
 class StepClock:
     """Lookup of the step at a time on a thread.
 
-    A time lies in the step that began last, unless that step is over. The steps considered are those annotated by the
-    thread itself or, if it annotates none, all steps of its rank. So a time lies in at most one step.
+    A time lies in the step that began last, unless that step is over; so it lies in at most one step. Only the steps
+    that the thread itself annotates count. If it annotates none, all steps of its rank count.
 
     Args:
         summary: summary of the trace, as in the catalog; its ``steps`` are in order of time.
@@ -90,7 +90,7 @@ class StepClock:
 
 
 def normalized_track(pid: Key, tid: Key) -> Track:
-    """Return the track with a decimal tid as a number: traces of 2021 write a tid as a number or as text."""
+    """Return the track with a decimal tid as a number. Traces of 2021 write the same tid as a number or as text."""
     return pid, int(tid) if isinstance(tid, str) and tid.isdecimal() and len(tid) < 19 else tid
 
 

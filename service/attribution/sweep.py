@@ -12,7 +12,7 @@ _INITIAL_CAPACITY = 1 << 10
 
 
 class OpenOperators:
-    """Stacks of open operators, one for each thread, kept from batch to batch of the sweep."""
+    """Stacks of open operators, one for each thread, kept between the batches of a sweep."""
 
     def __init__(self) -> None:
         self._open = np.empty((_INITIAL_CAPACITY, 4), np.int64)
@@ -36,7 +36,7 @@ class OpenOperators:
             rows: row of each slice among the events.
 
         Returns:
-            Two columns, a row for each call: the operator's row and External id, or `NONE`.
+            An array with a row for each call and two columns: the operator's row and External id, or `NONE` in both.
         """
         new_threads = int(threads.max(initial=NONE)) + 1 - len(self._tops)
         if new_threads > 0:
@@ -64,7 +64,7 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: o
     first: int, call: int, is_call: Flags, threads: Ints, starts: Ints, ends: Ints, ids: Ints, rows: Ints,
     opened: Ints, free: Ints, tops: Ints, operators: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Continue the sweep at a slice and a call; return the next slice and call. A full table stops it early."""
+    """Continue the sweep at a slice and a call; return the next slice and call. A full table stops the sweep early."""
     for index in range(first, len(rows)):
         thread, start = threads[index], starts[index]
         top = tops[thread]

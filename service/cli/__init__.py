@@ -1,1 +1,1 @@
-"""The command line, and the client that it shares with scripts."""
+"""The command line, and the HTTP client, which scripts can use as well."""

@@ -18,7 +18,7 @@ from service.cli.jobs import run_job
 from service.cli.output import atomic
 from service.cli.render import Column, dashed, on_terminal, print_json, print_result, print_table, write_lines
 from service.cli.report import note
-from service.cli.selection import selecting
+from service.cli.selection import parsed, selecting
 from service.cli.split_merge import Force, LocalArgument
 from service.cli.sql import write_bytes
 
@@ -54,6 +54,14 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         list[str] | None,
         typer.Option(
             "--base", metavar="TRACE", help="For compare: a trace or a group to compare all others with (repeatable)."
+        ),
+    ] = None,
+    base_selection: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="For compare: selection of the base as JSON of the API, or @FILE; by default that of the other side."
+            " `{}` is all of it.",
         ),
     ] = None,
     values: Annotated[
@@ -111,7 +119,8 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     files = [path for path in paths if path]
     if files and len(files) < len(paths):
         raise typer.BadParameter("traces on the server and local files can't be combined", param_hint="--with")
-    request = _Request(targets, base or [], name, _parameters(values), selection, requested.value, table)
+    parsed_base = None if base_selection is None else parsed(base_selection, "--base-selection")
+    request = _Request(targets, base or [], parsed_base, name, _parameters(values), selection, requested.value, table)
     answer = _analyze_files(request, files) if files else _analyze_on_server(ctx.obj, request, wait)
     if name is None:
         _print_list(json.loads(answer), as_json=form is Format.json)
@@ -142,10 +151,22 @@ def _overlay(client: Client, trace: str, selection: Json | None, output: Path | 
 
 
 class _Request(NamedTuple):
-    """Request for an analysis: traces, groups or files, those to compare with, the analysis, and the output."""
+    """Request for an analysis.
+
+    Attributes:
+        targets: the traces, groups or files to analyse.
+        base: the traces, groups or files to compare them with.
+        base_selection: the events of the base; None for those of `selection`.
+        name: the name of the analysis; None for the list of analyses.
+        parameters: the parameters of the analysis.
+        selection: the events to analyse; None for all.
+        form: the format of the answer.
+        table: the only table of the answer; None for the format's default.
+    """
 
     targets: list[str]
     base: list[str]
+    base_selection: Json | None
     name: str | None
     parameters: dict[str, str]
     selection: Json | None
@@ -166,8 +187,8 @@ def _analyze_on_server(client: Client, request: _Request, wait: float) -> bytes:
         kind = "trace"
         first, *others = (trace for target in targets for trace in _traces_of(client, *target))
     return client.analysis(
-        first, request.name, of=kind, traces=others, base=base, wait=wait, parameters=request.parameters,
-        selection=request.selection, form=request.form, table=request.table,
+        first, request.name, of=kind, traces=others, base=base, base_selection=request.base_selection, wait=wait,
+        parameters=request.parameters, selection=request.selection, form=request.form, table=request.table,
         on_tables=lambda tables: _note_tables(request.form, request.table, tables),
     )  # fmt: skip
 
@@ -180,10 +201,11 @@ def _traces_of(client: Client, kind: str, target: Json) -> list[str]:
 
 
 def _analyze_files(request: _Request, files: list[Path]) -> bytes:
-    """Analyse files: first those of the targets, then those of the base."""
+    """Analyse local files. `files` lists the files of the targets first, then those of the base."""
     count = len(request.targets)
     return local.analysis(
-        files[:count], request.name, base=files[count:], parameters=request.parameters, selection=request.selection,
+        files[:count], request.name, base=files[count:], base_selection=request.base_selection,
+        parameters=request.parameters, selection=request.selection,
         form=request.form, table=request.table,
         on_tables=lambda tables: _note_tables(request.form, request.table, tables),
     )  # fmt: skip
@@ -205,7 +227,7 @@ def _print_list(document: Json, *, as_json: bool) -> None:
 
 
 def _write_tables(answer: Json, table: str | None, output: Path | None) -> None:
-    """Write all tables, or the named one; see `_write_lines` for the form in a pipe or a file."""
+    """Write all tables, or the named one. A pipe or a file receives the output of `_write_lines`."""
     tables: dict[str, Json] = answer["tables"]
     if table is not None:
         if table not in tables:
@@ -228,7 +250,7 @@ def _write_tables(answer: Json, table: str | None, output: Path | None) -> None:
 
 
 def _draw(tables: dict[str, Json]) -> None:
-    """Draw tables for a terminal; each of several has its name above."""
+    """Draw tables on a terminal. If there are several, each has its name above it."""
     for place, (name, table) in enumerate(tables.items()):
         if len(tables) > 1:
             print(f"{chr(10) if place else ''}{name}")
@@ -236,7 +258,7 @@ def _draw(tables: dict[str, Json]) -> None:
 
 
 def _write_lines(tables: dict[str, Json], to: TextIO) -> None:
-    """Write tab-separated tables; each of several follows a line `# NAME`, and an empty line from the second on."""
+    """Write tab-separated tables. Several tables have a line `# NAME` before each, and an empty line between them."""
     for place, (name, table) in enumerate(tables.items()):
         if len(tables) > 1:
             to.write(f"{chr(10) if place else ''}# {name}\n")
@@ -244,6 +266,6 @@ def _write_lines(tables: dict[str, Json], to: TextIO) -> None:
 
 
 def _note_tables(form: str, table: str | None, tables: list[str]) -> None:
-    """Note which of several tables csv or arrow contains by default."""
+    """Print a note if csv or arrow contains only the first of several tables, because none was named."""
     if table is None and form != "json" and len(tables) > 1:
         note(f"{form} contains one table, {tables[0]}, of {', '.join(tables)}; --table selects another, json has all.")

@@ -29,13 +29,13 @@ def file_of(client: Client, text: str, *, groups: bool = False) -> Path | None:
     """Return the local file that an argument means; None if it means a trace or group on the server.
 
     Args:
-        client: of the server that may have the bare name of a file, too.
+        client: client of the server, which is searched if the argument is the bare name of a file.
         text: the argument.
-        groups: whether it may also mean a group, whose name may contain a slash.
+        groups: whether the argument may also mean a group. A group's name may contain a slash.
 
     Raises:
-        AmbiguousFileError: a local file and a trace or a group on the server have this bare name.
-        typer.BadParameter: it is a path without a file.
+        AmbiguousFileError: the bare name matches both a local file, and a trace or a group on the server.
+        typer.BadParameter: the argument is a path, but no file is there.
     """
     path = Path(text).expanduser()
     has_path = any(separator in text for separator in _SEPARATORS)
@@ -54,7 +54,7 @@ def file_of(client: Client, text: str, *, groups: bool = False) -> Path | None:
 
 
 def _check_server(client: Client, text: str, find: Callable[[str], Any]) -> None:
-    """Note that the file is read; raise `AmbiguousFileError` if the server has something of its name."""
+    """Print a note that the file is read; raise `AmbiguousFileError` if a trace or a group has its name."""
     try:
         match = find(text)
     except AmbiguousTraceError as error:
@@ -70,7 +70,7 @@ def _check_server(client: Client, text: str, find: Callable[[str], Any]) -> None
 
 
 def _reason(client: Client, error: ClientError) -> str:
-    """Return the reason that an argument does not mean a trace on the server."""
+    """Describe why the search on the server has found no trace."""
     if isinstance(error, UnreachableError):
         return f"no server answers at {client.url}"
     if isinstance(error, ApiError) and error.code == "unknown_trace":

@@ -45,19 +45,25 @@ DEFAULT_TIMEOUT_S = 60.0
 
 _CHUNK = 1 << 20
 _PAGE = 200
-_FOLLOW_S = 1  # one request for progress a second, which the server holds open
+_FOLLOW_S = 1  # seconds for which the server holds a request for progress open
 _CONNECT_S = 10.0
 _ANSWER_S = 60.0
 _SYNC_S = 600.0  # a server that syncs gigabytes to a slow disk responds late
 
 Json: TypeAlias = dict[str, Any]
+ReportForm: TypeAlias = Literal["html", "markdown"]
 BytesSent: TypeAlias = Callable[[int, int], None]  # bytes sent, total
 BytesReceived: TypeAlias = Callable[[int, int], None]  # bytes received, total or 0 if unknown
-Watcher: TypeAlias = Callable[[Json], None]  # a trace, a session or a job, after each response
+Watcher: TypeAlias = Callable[[Json], None]  # the trace, session or job of each response
 
 
 class Download:
-    """Download in progress, from `Client.download`. `name` is a plain file name, `size` is 0 if unknown."""
+    """Download in progress; see `Client.download`.
+
+    Attributes:
+        name: file name without folders.
+        size: number of bytes; 0 if unknown.
+    """
 
     def __init__(self, response: httpx.Response, fallback: str) -> None:
         headers = response.headers
@@ -135,20 +141,21 @@ class Client:
     ) -> Json:
         """Upload a file, and return its trace.
 
-        An upload that breaks is resumed, also after a restart of the server, until ten minutes pass without progress.
+        A broken upload is resumed, even after a restart of the server, until ten minutes pass without progress. A file
+        of up to 1 MiB is sent in one request, which is not resumed.
 
         Args:
-            path: of the file.
-            name: of the trace; by default the file's.
+            path: path of the file.
+            name: name of the trace; by default the name of the file.
             group: name of the trace's group.
-            resume: send resumable chunks; otherwise one request, which any proxy accepts.
-            wait: return when the trace is ready or failed.
-            on_bytes: receives the progress of the upload.
-            on_ingest: receives the trace about once a second while it is ingested.
-            on_retry: receives the error, and the pause before the next attempt.
+            resume: whether to send resumable chunks, rather than one request, which any proxy accepts.
+            wait: whether to wait until the trace is ready or failed.
+            on_bytes: receives the number of sent bytes and the total.
+            on_ingest: receives the trace about once a second while it is ingested, if `wait` is set.
+            on_retry: receives the error, and the seconds until the next attempt.
 
         Raises:
-            DigestMismatchError: the SHA-256 of the sent bytes is not the one that the server computed.
+            DigestMismatchError: the server computed a SHA-256 that is not that of the sent bytes.
             OSError: the file can't be read, or was truncated during the upload.
         """
         path = Path(path)
@@ -166,7 +173,7 @@ class Client:
 
             metadata = {} if group is None else {"group": group}
             timeout = httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SYNC_S)
-            if resume and size > PIECE:  # smaller files are sent at once
+            if resume and size > PIECE:  # a smaller file is sent in one request
                 upload = ResumableUpload(partial(self._send, timeout=timeout), file, sent, on_retry)
                 trace = self.trace(upload.send(os.fsencode(name or path.name), **metadata))
             else:
@@ -183,7 +190,13 @@ class Client:
         return self.follow(trace["id"], on_ingest) if wait else trace
 
     def traces(self, *, state: str | None = None, name: str | None = None, parent: str | None = None) -> Iterator[Json]:
-        """Yield all traces, newest first; `name` is a part of the name, `parent` an id."""
+        """Yield the matching traces, newest first.
+
+        Args:
+            state: state of the traces.
+            name: part of their names.
+            parent: id of the trace that they were cut from.
+        """
         query: dict[str, Any] = {"limit": _PAGE, "state": state, "name": name, "parent": parent}
         while True:
             page = self._json("GET", "traces", params={k: v for k, v in query.items() if v is not None})
@@ -280,7 +293,7 @@ class Client:
         redact: bool = False,
         selection: Json | None = None,
     ) -> Iterator[Download]:
-        """Download the uploaded file (`original`), or the events as `json`, `json.gz` or `parquet`.
+        """Yield a download of the uploaded file (`original`), or of the events as `json`, `json.gz` or `parquet`.
 
         The default is `original`, or `json.gz` for a derived trace or a `selection`. A selection is available only as
         `json` and `json.gz`.
@@ -295,7 +308,7 @@ class Client:
             yield Download(response, fallback=trace_id)
 
     def delete(self, trace_id: str) -> None:
-        """Delete the trace with everything made from it."""
+        """Delete the trace, with its columns and engines."""
         self._done("DELETE", _at(trace_id))
 
     def perfetto_url(
@@ -303,7 +316,7 @@ class Client:
     ) -> str:
         """Return the link that opens the Perfetto UI on the trace, or on a selection of it; `args` as for `query`.
 
-        With `slice_` it opens at that slice: `position:123`, `at:1695000000123:aten::mm` or `id:456`.
+        If `slice_` is given, the UI opens at that slice: `position:123`, `at:1695000000123:aten::mm` or `id:456`.
         """
         parameters = _opening(selection, args, slice_)
         return f"{self.url}/api/v1/{_at(trace_id)}/perfetto{'?' if parameters else ''}{urlencode(parameters)}"
@@ -324,8 +337,8 @@ class Client:
         """Start a split of the trace, and return its job; see `follow_job`.
 
         Args:
-            trace_id: of the trace.
-            selection: of the events to keep; by default all.
+            trace_id: id of the trace.
+            selection: the events to keep; by default all.
             by: `step`, `stream`, `device`, `rank`, `duration`, `parts` or `size`; by default a single piece.
             value: the ns of a `duration`, the number of `parts`, or the bytes of a piece's JSON document for `size`.
         """
@@ -346,9 +359,9 @@ class Client:
         """Start an overlay of the result of an analysis on the trace, and return its job.
 
         Args:
-            trace_id: of the trace.
-            analysis: `critical_path`.
-            selection: of the events to keep; by default all.
+            trace_id: id of the trace.
+            analysis: name of the analysis: `critical_path`.
+            selection: the events to keep; by default all.
         """
         return self._json("POST", f"{_at(trace_id)}/overlay", json={"analysis": analysis, "selection": selection or {}})
 
@@ -363,10 +376,10 @@ class Client:
         """Start a merge of the ranks of a run, or of parts of one trace, and return its job.
 
         Args:
-            trace_ids: of at least two traces.
+            trace_ids: ids of at least two traces.
             align: clock alignment: `none`, by base times (`base`), or also by the ends of `collectives`.
             ranks: the rank of each trace, if the traces do not contain it.
-            name: of the merged trace.
+            name: name of the merged trace.
         """
         request = {"traces": list(trace_ids), "align": align, "ranks": None if ranks is None else list(ranks)}
         return self._json("POST", "traces/merge", json=request | ({"name": name} if name is not None else {}))
@@ -376,7 +389,7 @@ class Client:
         return self._json("GET", _job(job_id), params={"wait": wait} if wait else None, wait=wait)
 
     def jobs(self, *, states: Sequence[str] = (), kind: str | None = None, trace: str | None = None) -> Iterator[Json]:
-        """Yield all jobs, newest first; `trace` is the id of a trace that they read or made."""
+        """Yield the matching jobs, newest first; `trace` is the id of a trace that the jobs read or created."""
         query: dict[str, Any] = {"limit": _PAGE, "state": list(states), "kind": kind, "trace": trace}
         while True:
             page = self._json("GET", "jobs", params={k: v for k, v in query.items() if v})
@@ -388,7 +401,7 @@ class Client:
     def follow_job(self, job_id: str, on_job: Watcher | None = None) -> Json:
         """Wait without a limit until the job is done, failed or cancelled; `on_job` receives it about once a second.
 
-        `result["traces"]` of the job has the ids of the new traces, `error` the reason of a failure.
+        The job's `result["traces"]` lists the ids of the new traces, and its `error` describes a failure.
         """
         while True:
             job = self.job(job_id, wait=_FOLLOW_S)
@@ -398,7 +411,7 @@ class Client:
                 return job
 
     def cancel(self, job_id: str) -> Json:
-        """Cancel the job, delete its results, and return it; a job that has ended stays as it is."""
+        """Cancel the job, and return it. Unfinished results are deleted; a job that has ended stays as it is."""
         return self._json("DELETE", _job(job_id))
 
     # groups and imports
@@ -458,12 +471,12 @@ class Client:
         """Return the result of a query, `{"columns", "rows", "truncated", "elapsed_ms"}`.
 
         Args:
-            trace_id: of the trace.
+            trace_id: id of the trace.
             sql: the query.
-            selection: of the trace; it runs on an engine of its own.
+            selection: the events to query, on an engine of their own; by default all.
             args: event arguments in the engine: `all`, `essential` or `none`; with fewer it loads faster.
-            limit: maximum of rows; None for all.
-            timeout_s: of the query, without the load of the engine; None for no limit.
+            limit: maximum number of rows; None for all.
+            timeout_s: limit of the query in seconds, without the load of the engine; None for no limit.
             on_loading: receives the session about once a second while the engine loads.
         """
         query = _query(sql, selection, args, limit, timeout_s)
@@ -479,6 +492,7 @@ class Client:
         of: Literal["trace", "group"] = "trace",
         traces: Sequence[str] = (),
         base: Sequence[str] = (),
+        base_selection: Json | None = None,
         wait: float = 0,
         parameters: Mapping[str, str] | None = None,
         selection: Json | None = None,
@@ -490,15 +504,16 @@ class Client:
 
         Args:
             target: id of the trace or the group.
-            name: of the analysis.
+            name: name of the analysis; None for the list.
             of: kind of the target.
             traces: ids of the other ranks.
             base: ids of traces or groups to compare with.
+            base_selection: the events of the base; by default as `selection`.
             wait: seconds to wait for traces that are not ready.
-            parameters: of the analysis.
-            selection: of the events; by default all.
-            form: `json` with all tables, or `csv` or `arrow` with one.
-            table: name of that table; by default the first.
+            parameters: parameters of the analysis, by name.
+            selection: the events to analyse; by default all.
+            form: `json`, which has all tables, or `csv` or `arrow`, which have one.
+            table: name of the table in `csv` or `arrow`; by default the first.
             on_tables: receives the names of all tables, for `csv` and `arrow`.
         """
         options: dict[str, Any] = {
@@ -511,6 +526,8 @@ class Client:
             query["wait"] = wait
         if base:
             query["base"] = [*base]
+        if base_selection is not None:
+            query["base_selection"] = _compact(base_selection)
         with self._send(
             "GET",
             f"{_at(target) if of == 'trace' else _group(target)}/analysis"
@@ -520,6 +537,34 @@ class Client:
         ) as response:
             on_tables([table.strip() for table in response.headers.get("tracedock-tables", "").split(",")])
             return response.read()
+
+    def report(
+        self,
+        target: str,
+        *,
+        of: Literal["trace", "group"] = "trace",
+        form: ReportForm = "html",
+        selection: Json | None = None,
+        wait: float = 0,
+    ) -> str:
+        """Return the report on a trace or a group.
+
+        Args:
+            target: id of the trace or the group.
+            of: kind of the target.
+            form: `html`, one file that needs no network, or `markdown`.
+            selection: the events to report on; by default all.
+            wait: seconds to wait for traces that are not ready.
+        """
+        query: dict[str, Any] = {"format": form, "selection": _compact(selection), "wait": wait or None}
+        with self._send(
+            "GET",
+            f"{_at(target) if of == 'trace' else _group(target)}/report",
+            params={key: value for key, value in query.items() if value is not None},
+            timeout=httpx.Timeout(_ANSWER_S + wait, connect=_CONNECT_S, read=_SYNC_S + wait),
+        ) as response:
+            response.read()
+            return response.text
 
     def export(  # noqa: PLR0913 - one parameter for each option
         self,
@@ -573,7 +618,7 @@ class Client:
     def _run_query(
         self, trace_id: str, query: Json, accept: str, on_loading: Watcher | None
     ) -> Iterator[httpx.Response]:
-        """Send a query until the engine is loaded, when the status is no longer 202; yield the unread response."""
+        """Repeat a query while the status is 202, because the engine loads; then yield the response, still unread."""
         timeout_s = query["timeout_s"]
         read_s = None if timeout_s is None else timeout_s + _FOLLOW_S + _ANSWER_S
         while True:
@@ -659,7 +704,7 @@ def _query(sql: str, selection: Json | None, args: str, limit: int | None, timeo
 
 
 def _view(selection: Json | None, args: str) -> dict[str, Any]:
-    """Return the query parameters of the view of a trace that an engine has; empty for the whole trace."""
+    """Return the query parameters for an engine's view of a trace; empty for the whole trace with all arguments."""
     parameters = {} if selection is None else {"selection": _compact(selection)}
     return parameters if args == "all" else parameters | {"args": args}
 
@@ -675,7 +720,7 @@ def _split(selection: Json | None, by: str | None, value: int | None) -> Json:
 
 
 def _attached_name(disposition: str) -> str | None:
-    """Return the file name of a response; None if it has none, or one that is not a plain name."""
+    """Return the file name in the header Content-Disposition; None if there is none, or it is not a plain name."""
     match = re.search(r"filename\*=utf-8''([^;]+)", disposition, re.IGNORECASE)
     name = unquote(match[1]) if match else None
     if not name and (quoted := re.search(r'filename="([^"]+)"', disposition)):

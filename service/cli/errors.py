@@ -3,11 +3,11 @@
 ClientError
 ├── UnreachableError     no server answers, or the connection broke
 ├── ApiError             the server refused the request
-├── DigestMismatchError  the server received other bytes than were sent
-├── DamagedDownloadError the client received other bytes than were sent
-├── AmbiguousTraceError  several traces match
-├── AmbiguousTargetError a trace and a group match
-└── AmbiguousFileError   a local file and a trace on the server match
+├── DigestMismatchError  an upload was damaged in transit
+├── DamagedDownloadError a download was damaged in transit
+├── AmbiguousTraceError  the text matches several traces
+├── AmbiguousTargetError the text matches a trace and a group
+└── AmbiguousFileError   the text matches a local file, and a trace or a group on the server
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ApiError(ClientError):
 
 
 class DigestMismatchError(ClientError):
-    """The server's trace has another digest than the bytes that were sent; the trace is kept for inspection."""
+    """The digest of the server's trace is not that of the sent bytes; the trace is kept for inspection."""
 
     def __init__(self, trace: Mapping[str, Any], *, sent: str) -> None:
         self.trace, self.sent = trace, sent
@@ -85,7 +85,7 @@ class DamagedDownloadError(ClientError):
 
 
 class AmbiguousTraceError(ClientError):
-    """Several traces have this name, or an id that starts with it."""
+    """The text is the name, or the start of the id, of several traces."""
 
     def __init__(self, text: str, traces: Sequence[Mapping[str, Any]]) -> None:
         self.text, self.traces = text, traces
@@ -94,7 +94,7 @@ class AmbiguousTraceError(ClientError):
 
 
 class AmbiguousTargetError(ClientError):
-    """A trace and a group have this name."""
+    """The text matches both a trace and a group."""
 
     def __init__(self, text: str, traces: Sequence[Mapping[str, Any]], group: Mapping[str, Any]) -> None:
         self.text, self.traces, self.group = text, traces, group
@@ -106,7 +106,7 @@ class AmbiguousTargetError(ClientError):
 
 
 class AmbiguousFileError(ClientError):
-    """A local file and a trace or a group on the server have this name."""
+    """The text matches both a local file, and a trace or a group on the server."""
 
     def __init__(self, text: str, url: str, ids: Sequence[str]) -> None:
         self.text, self.url, self.ids = text, url, ids

@@ -1,4 +1,4 @@
-"""The commands `jobs`: list, show, follow and cancel the server's jobs; and the run of a job for other commands."""
+"""The commands `jobs`: list, show, follow and cancel the server's jobs. Other commands use `run_job`."""
 
 from __future__ import annotations
 
@@ -151,14 +151,14 @@ def _check_end(job: Json) -> None:
     if job["state"] == "failed":
         raise ApiError.of_problem(job["error"] or {}, 200)
     if job["state"] == "cancelled":
-        raise ApiError("cancelled", "The job was cancelled", f"A client cancelled the job {job['id']}.", 200)
+        raise ApiError("cancelled", "The job was cancelled", f"A client cancelled job {job['id']}.", 200)
 
 
 def _started(client: Client, start: Callable[[], Json]) -> Json:
     """Start a job, and return it.
 
-    The server may take seconds to return the id, without which the job can't be cancelled. So the first Ctrl-C waits
-    for it; a second one does not.
+    The server may take seconds to return the job's id, and cancelling the job needs that id. So the first Ctrl-C waits
+    for the id, and then cancels the job. A second Ctrl-C exits at once, and leaves the job running.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return start()
@@ -185,4 +185,4 @@ def _started(client: Client, start: Callable[[], Json]) -> Json:
 def _cancel(client: Client, job_id: str) -> None:
     job = client.cancel(job_id)
     traces = ", ".join((job["result"] or {}).get("traces", []))
-    note(f"The job {job_id} was already done: {traces}." if traces else f"The job {job_id} is cancelled.")
+    note(f"Job {job_id} was already done: {traces}." if traces else f"Job {job_id} is cancelled.")

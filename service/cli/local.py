@@ -8,7 +8,9 @@ A file is ingested as the server would do it, into a temporary folder (below TMP
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from service.cli.client import Json
+from service.cli.client import Json, ReportForm
 from service.cli.errors import ApiError
 from service.cli.output import atomic, refuse_to_replace
 from service.cli.progress import Stages, stages
@@ -36,7 +38,10 @@ _UNPROCESSABLE = 422  # status of the API for faults in a trace or a selection
 
 
 def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, value: int | None, force: bool) -> Json:
-    """Write a file for each piece of a trace that has events; return a plan like `plan`, with the `file` of each."""
+    """Write a file for each piece that has events. Return the pieces as `plan` does, with the `file` of each.
+
+    The `size` of a piece is that of its file, not an estimate.
+    """
     from service.cutting.children import write_children
     from service.cutting.pieces import split_into_pieces
     from service.store.catalog import new_trace_id
@@ -72,7 +77,7 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
 
 
 def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None) -> Json:
-    """What `split` would make, as the API returns it."""
+    """Return the plan of a split, as the API does, without writing the pieces."""
     from service.jobs.children.tasks.derive import PlanTask
     from service.trace.selection import Selection
 
@@ -121,6 +126,7 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
     name: str | None,
     *,
     base: Sequence[Path] = (),
+    base_selection: Json | None = None,
     parameters: Mapping[str, str],
     selection: Json | None,
     form: str,
@@ -129,7 +135,8 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
 ) -> bytes:
     """Return the result of a built-in analysis, as the API does; without a name, the analyses of the first file.
 
-    The files of `base` are those to compare with; `on_tables` receives the names of the tables.
+    `base` lists the files to compare `files` with, and `base_selection` selects their events, if it differs from
+    `selection`; `on_tables` receives the names of the tables.
     """
     from service.analysis.answers import answer_question, applicable, parameters_of, question_of
     from service.analysis.reading_cache import AnalysisInput, ReadingCache
@@ -141,11 +148,15 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
         values = parameters_of(question, parameters) if question else None
         if base and not (question and question.compare_sides):
             raise BadAnalysisRequest(f"{name} does not compare two sides; it takes no base.")
-        parsed = None if selection is None else Selection.parsed(selection)
-        with _ingested([*files, *base], work) as (_, sources):
+        if base_selection is not None and not base:
+            raise BadAnalysisRequest("The selection of the base needs a base.")
+        of_files = None if selection is None else Selection.parsed(selection)
+        of_base = of_files if base_selection is None else Selection.parsed(base_selection)
+        sides = [*((file, of_files, False) for file in files), *((file, of_base, True) for file in base)]
+        with _ingested([file for file, *_ in sides], work) as (_, sources):
             traces = [
-                AnalysisInput(source.columns, source.summary, parsed, source.name, is_base=place >= len(files))
-                for place, source in enumerate(sources)
+                AnalysisInput(source.columns, source.summary, selected, source.name, is_base=is_base)
+                for source, (_, selected, is_base) in zip(sources, sides, strict=True)
             ]
             readings = ReadingCache(work.folder / "spill")
             if question is None or values is None:
@@ -154,11 +165,57 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
             return answer_question(question, values, traces, readings).form(form, table)
 
 
+def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -> str:
+    """Return the report on a trace or, of several files, on a run, as the API does."""
+    from service.analysis.answers import answer_question, parameters_of, question_of
+    from service.analysis.reading_cache import AnalysisInput, ReadingCache
+    from service.report.answers import Answer, NotKnown
+    from service.report.compose import RUN_ANALYSES, TRACE_ANALYSES, run_report, trace_report
+    from service.report.html import as_html
+    from service.report.markdown import as_markdown
+    from service.trace.errors import NotApplicable
+    from service.trace.selection import Selection
+
+    parsed = None if selection is None else Selection.parsed(selection)
+    with _workspace() as work, _ingested(files, work) as (_, sources):
+        traces = [AnalysisInput(source.columns, source.summary, parsed, source.name) for source in sources]
+        readings = ReadingCache(work.folder / "spill")
+
+        def answer(name: str) -> Answer | NotKnown:
+            question = question_of(name)
+            try:
+                result = answer_question(question, parameters_of(question, {}), traces, readings)
+                return Answer.parsed(result.form("json", None))
+            except NotApplicable as error:
+                return NotKnown(str(error))
+
+        answers = {name: answer(name) for name in (TRACE_ANALYSES if len(files) == 1 else RUN_ANALYSES)}
+    text = "" if selection is None else json.dumps(selection)
+    if len(files) == 1:
+        [source] = sources
+        call_of = _calls(files, text)
+        content = trace_report(source.name, source.summary, answers, call_of, selection=text)
+    else:
+        named = [(source.name, source.summary) for source in sources]
+        content = run_report(f"{len(files)} traces", named, answers, _calls(files, text), selection=text)
+    return as_markdown(content) if form == "markdown" else as_html(content)
+
+
+def _calls(files: Sequence[Path], selection: str) -> Callable[[str], str]:
+    """Return a function that returns the command for the whole answer of an analysis."""
+    first, *others = map(shlex.quote, map(str, files))
+    options = [
+        *(f"--with {other}" for other in others),
+        *([f"--selection {shlex.quote(selection)}"] if selection else []),
+    ]
+    return lambda name: " ".join(["tracedock analyze", first, name, *options])
+
+
 @contextmanager
 def converted(
     file: Path, *, selection: Json | None, order: Order, redact: bool, plain: bool
 ) -> Iterator[tuple[Iterator[bytes], Stages]]:
-    """Yield the document of a trace, or of a selection of it, in chunks; compressed unless `plain`."""
+    """Yield the document of a trace or a selection, in chunks that are compressed unless `plain`; and the progress."""
     from service.cutting.cut import cut_document
     from service.store.export import document, packed
     from service.trace.selection import Selection
@@ -260,7 +317,7 @@ def _workspace() -> Iterator[_Workspace]:
 def _ingested(
     files: Sequence[Path], work: _Workspace, ranks: Sequence[int] | None = None
 ) -> Iterator[tuple[Stages, list[Source]]]:
-    """Ingest files, and yield their traces with progress; note at the end what was refused and repaired."""
+    """Ingest files, and yield progress and their traces; at the end, print notes on refused and repaired events."""
     sources: list[Source] = []
     try:
         for at, file in enumerate(files):

@@ -11,7 +11,20 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from service.cli import analyze, download, groups, imports, jobs, server, sessions, split_merge, sql, tokens, traces
+from service.cli import (
+    analyze,
+    download,
+    groups,
+    imports,
+    jobs,
+    server,
+    sessions,
+    split_merge,
+    sql,
+    tokens,
+    traces,
+    write_report,
+)
 from service.cli.client import DEFAULT_URL, Client
 from service.cli.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
@@ -20,10 +33,10 @@ REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 
 
 class Commands(TyperGroup):
-    """Converts exceptions into messages on stderr and exit codes."""
+    """Command group that converts exceptions into messages on stderr and exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command of the arguments."""
+        """Run the command that the arguments name."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # here, where a closed pipe can still become an exit code
@@ -50,9 +63,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Upload traces of torch.profiler, query them with SQL, split and merge them, and open them in the "
     "Perfetto UI.\n\n"
-    "A TRACE is an id, the start of an id, a name, or `latest`. split, merge, download and analyze also accept a local "
-    "file, and then need no server. A TRACE with a path, like ./rank0.json, is always a file. A bare name is a file if "
-    "there is one and the server has no trace of that name; if both exist, the command is refused.",
+    "A TRACE is an id, the start of an id, a name, or `latest`. split, merge, download, analyze and report also accept "
+    "a local file, and then need no server. A TRACE with a path, like ./rank0.json, is always a file. A bare name is a "
+    "file if there is one and the server has no trace of that name; if both exist, the command is refused.",
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted, "
     "141 output pipe closed.",
 )
@@ -87,6 +100,7 @@ app.command()(split_merge.split)
 app.command()(split_merge.merge)
 app.command()(sql.query)
 app.command()(analyze.analyze)
+app.command("report")(write_report.write_report)
 app.command("import")(imports.import_files)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
@@ -115,7 +129,7 @@ def main() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     status = 1 if isinstance(code, str) else code or 0
-    os._exit(status)  # all is closed; a regular exit would finalise all modules, which takes a second or two
+    os._exit(status)  # all files are closed; a regular exit takes up to two seconds to finalise all modules
 
 
 def _exit_code(error: ClientError) -> int:

@@ -19,7 +19,7 @@ def atomic(output: Path) -> Iterator[BinaryIO]:
         with output.open("wb") as file:
             yield file
         return
-    target = output.resolve()  # a symbolic link is kept
+    target = output.resolve()  # a symbolic link stays; the file that it points to is replaced
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("xb") as file:
@@ -36,7 +36,7 @@ def refuse_to_replace(target: Path, *, force: bool) -> None:
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Raise an `OSError` if the file can't be written; to check before long work."""
+    """Check a target before long work: raise an `OSError` if its folder is missing, or as `refuse_to_replace` does."""
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
     refuse_to_replace(target, force=force)

@@ -57,11 +57,14 @@ class Stages:
         return self._start(f"write {visible(name)}", size).update
 
     def making(self, label: str) -> Callable[[int, int], None]:
-        """Return a callback for the events that a local split, merge or overlay writes, and their total."""
+        """Return a callback for a local split, merge or overlay; it takes the written events and their total."""
         return self._start(visible(label), events).update
 
     def following(self, label: str) -> Watcher:
-        """Return a callback for `Client.follow_job`: bytes read by an import or an ingest, else events written."""
+        """Return a callback for `Client.follow_job`.
+
+        It shows the bytes that an import or an ingest has read, or the events that any other job has written.
+        """
         stage: Stage | None = None
 
         def watch(job: dict[str, Any]) -> None:
@@ -73,7 +76,7 @@ class Stages:
         return watch
 
     def ingesting(self, name: str) -> Watcher:
-        """Return a callback for `Client.follow`: bytes read of the file, and events in them."""
+        """Return a callback for `Client.follow`; it shows the bytes read, and the number of events in them."""
         stage = self._start(f"ingest {visible(name)}", size)
 
         def watch(trace: dict[str, Any]) -> None:
@@ -83,7 +86,7 @@ class Stages:
         return watch
 
     def loading(self, name: str) -> Watcher:
-        """Return a callback for `Client.query(on_loading=…)`: bytes that the engine has loaded, of an unknown total."""
+        """Return a callback for `Client.query(on_loading=…)`; it shows the bytes that the engine has loaded."""
         stage = self._start(f"load engine for {visible(name)}", size)
 
         def watch(session: dict[str, Any]) -> None:
@@ -137,7 +140,10 @@ class _Bar:
 
 
 class _Lines:
-    """Progress as lines of a log: one at the first report, and one after each tenth."""
+    """Prints progress as lines of a log: one at the first report, and one for each further tenth of the total.
+
+    Shares are rounded down to tenths, because a line for each report would flood the log.
+    """
 
     def __init__(self, label: str, unit: Unit) -> None:
         self._label, self._unit, self._tenth = label, unit, -1

@@ -1,4 +1,4 @@
-"""Resumable upload by tus 1.0: resumes after a lost connection or a restart of the server."""
+"""Resumable uploads by the protocol tus 1.0, which survive a lost connection or a restart of the server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RETRIED = (409, 423, 500, 502, 503, 504)  # conflicts and temporary failures
 
 
 def pieces(file: BinaryIO, start: int, stop: int, on_piece: Callable[[int, bytes], None]) -> Iterator[bytes]:
-    """Yield a range of the file in pieces; `on_piece` receives the offset and the bytes of each one that was sent."""
+    """Yield a range of the file in pieces; `on_piece` receives the offset and the bytes of each piece that was sent."""
     file.seek(start)
     while start < stop:
         piece = file.read(min(PIECE, stop - start))
@@ -43,9 +43,9 @@ class ResumableUpload:
 
     Args:
         send: sends a request to the API; raises the errors of `Client`.
-        file: to upload, with its current size.
+        file: the file to upload, up to its current size.
         on_piece: receives the offset and the bytes of each sent piece; pieces may be sent again.
-        on_retry: receives the error, and the pause before the next attempt.
+        on_retry: receives the error, and the seconds until the next attempt.
     """
 
     def __init__(

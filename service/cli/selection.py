@@ -47,7 +47,7 @@ _JSON = inspect.Parameter(
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a selection to a command, which receives their JSON as its parameter ``selection``."""
+    """Add the options of a selection to a command; the selection's JSON becomes its argument ``selection``."""
     own = inspect.signature(command, eval_str=True)
     options = option_parameters(FIELDS)
 
@@ -101,11 +101,11 @@ _SYNTAX = {
 
 
 def selection_of(values: dict[str, Any], fields: Iterable[SelectionField] = FIELDS) -> Json | None:
-    """Return the JSON of the selection that the options' values mean; None for the whole trace.
+    """Convert the values of the options into the JSON of a selection; None for the whole trace.
 
     Args:
-        values: of the options, by the names of their parameters.
-        fields: that have options.
+        values: the values of the options, by parameter name.
+        fields: the fields of a selection; those without an option are skipped.
 
     Raises:
         typer.BadParameter: a value is malformed, or the selection is invalid.
@@ -120,7 +120,20 @@ def selection_of(values: dict[str, Any], fields: Iterable[SelectionField] = FIEL
         raise typer.BadParameter(
             "it is the whole selection; no other option of it is allowed", param_hint="--selection"
         )
-    return _validated(_read(text), "--selection")
+    return _validated(_read(text, "--selection"), "--selection")
+
+
+def parsed(text: str, hint: str) -> Json:
+    """Parse the JSON of a selection, or of the file after an @; empty for all events.
+
+    Args:
+        text: the value of the option.
+        hint: the option's name, for errors.
+
+    Raises:
+        typer.BadParameter: the file can't be read, or the selection is invalid.
+    """
+    return _validated(_read(text, hint), hint) or {}
 
 
 def as_text(selection: Json | None) -> str:
@@ -129,7 +142,7 @@ def as_text(selection: Json | None) -> str:
 
 
 def _validated(value: str | Json, hint: str) -> Json | None:
-    """Return the selection without defaults; None if nothing else is left."""
+    """Validate a selection, and return it without default values; None if it has only these."""
     from service.trace.errors import BadSelection  # noqa: PLC0415 - slow to import, and most commands don't need it
     from service.trace.selection import Selection  # noqa: PLC0415
 
@@ -139,14 +152,14 @@ def _validated(value: str | Json, hint: str) -> Json | None:
         raise typer.BadParameter(error.detail, param_hint=hint) from error
 
 
-def _read(text: str) -> str:
+def _read(text: str, hint: str) -> str:
     """Return the text, or the content of the file that it names after an @."""
     if not text.startswith("@"):
         return text
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{text[1:]} can't be read: {error}", param_hint="--selection") from error
+        raise typer.BadParameter(f"{text[1:]} can't be read: {error}", param_hint=hint) from error
 
 
 # -- parsers of options' values ---------------------------------------------------------------------------------------
@@ -198,7 +211,7 @@ def _words(_: str, texts: list[str] | None) -> list[str] | None:
 
 
 def _ids(_: str, texts: list[str] | None) -> list[int | str] | None:
-    """Return ids, of which one text may have several with commas between, and names, which may contain commas."""
+    """Return ids and names. A text of ids may list several, with commas between; any other text is one name."""
     items = (item for text in texts or () for item in (text.split(",") if _IDS.fullmatch(text) else [text]))
     return _distinct(id_or_name(item) for item in items)
 
@@ -219,4 +232,7 @@ _PARSERS: dict[ValueKind, Callable[[str, Any], Any]] = {
     ValueKind.SWITCH: lambda _, on: on or None,
     ValueKind.OMISSION: lambda _, omitted: False if omitted else None,
 }
-"""Parsers by kind; each takes the option's name, for its error, and its value, and returns None for none."""
+"""Parsers of options' values, by kind of field.
+
+A parser takes the option's name, for error messages, and the value. It returns None if the option was not given.
+"""

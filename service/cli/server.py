@@ -75,7 +75,11 @@ def doctor(
 
 
 def settings_of(**options: Any) -> Settings:
-    """Return the settings of the environment, with options of the command line over them."""
+    """Return the settings of the environment; options of the command line override them.
+
+    Raises:
+        typer.BadParameter: a setting is invalid.
+    """
     from pydantic import ValidationError
 
     from service.settings import Settings

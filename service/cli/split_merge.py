@@ -232,7 +232,7 @@ def _print_plan(plan: Json, *, as_json: bool) -> None:
 
 
 def _note_alignments(ranks: Sequence[Json], align: Align) -> None:
-    """Note how the clock of each rank was aligned."""
+    """Print notes on the clock alignment of each rank."""
     sys.stdout.flush()  # the result comes first, even if both streams go to one file
     rows = []
     for rank in ranks:

@@ -75,7 +75,7 @@ def _alignment(rank: dict[str, Any]) -> str:
 
 
 def _note_facts(note: dict[str, Any]) -> Iterator[Fact]:
-    """Yield the fact of a health note, which counts refused, repaired or odd content, then its examples."""
+    """Yield a fact for a health note, which counts refused, repaired or odd content, and one for each example."""
     description = f"({note['code']}) {note['detail']}"
     yield note["kind"], f"{note['count']} {description}", f"{grouped(note['count'])} {visible(description)}"
     for example in note["examples"]:

@@ -39,7 +39,7 @@ Data = Annotated[
 
 
 class Scope(StrEnum):
-    """Scopes of a token. A copy of `service.store.tokens.Scope`, which is slow to import."""
+    """Scopes of a token: a copy of `service.store.tokens.Scope`, whose module is slow to import."""
 
     READ = "read"
     WRITE = "write"

@@ -1,7 +1,8 @@
 """Clock alignment of ranks by their common collectives, which end on all ranks at once.
 
-If the profiler wrote the process group and the sequence number of a collective, these identify it. Otherwise its name
-and the number of earlier collectives of that name do, provided that all ranks have equally many of that name.
+A collective is identified by its process group and sequence number, if the profiler wrote them. Otherwise it is
+identified by its name and its index among the rank's collectives with that name, provided that all ranks have the same
+number of them.
 """
 
 import json
@@ -29,8 +30,8 @@ class Alignment:
     Attributes:
         shift_ns: ns to add to the rank's times.
         collectives: number of collectives that the rank shares with others.
-        residual_ns: distances, after the shift, between the end of each shared collective on this rank and its median
-            end on all ranks: their `median`, `p95` and `max`. None without shared collectives.
+        residual_ns: `median`, `p95` and `max` of the distances between the end of each shared collective on this rank,
+            after the shift, and its median end on all ranks. None without shared collectives.
     """
 
     shift_ns: int
@@ -39,7 +40,9 @@ class Alignment:
 
 
 def collective_ends(parts: Sequence[Parts]) -> dict[Collective, int]:
-    """Return the end of each collective of a rank, in ns of its own clock.
+    """Return the end of each collective of a rank, in ns on the rank's own clock.
+
+    Collectives on the host count only if there are none on devices.
 
     Args:
         parts: columns of the rank's trace, or of pieces of it; an event that several pieces have counts once.
@@ -58,11 +61,11 @@ def collective_ends(parts: Sequence[Parts]) -> dict[Collective, int]:
                     table = part.table.filter(flags)
                     times, names, args = (table[column].to_pylist() for column in ("ts_ns", "name", "args"))
                     collectives.update(zip(times, part.ends[flags].tolist(), names, args, strict=True))
-    return _identified(sorted(on_device or on_host, key=lambda collective: collective[:3]))
+    return _ends_by_identity(sorted(on_device or on_host, key=lambda collective: collective[:3]))
 
 
-def _identified(collectives: Sequence[tuple[int, int, str, str | None]]) -> dict[Collective, int]:
-    """Return the end of each collective by its identity; the collectives are (start, end, name, arguments)."""
+def _ends_by_identity(collectives: Sequence[tuple[int, int, str, str | None]]) -> dict[Collective, int]:
+    """Return the end of each collective by its identity; the given tuples are (start, end, name, arguments)."""
     ends: dict[Collective, int] = {}
     counts: Counter[str] = Counter()
     for _, end, name, args in collectives:
@@ -70,7 +73,7 @@ def _identified(collectives: Sequence[tuple[int, int, str, str | None]]) -> dict
         group, number = arguments.get("Process Group Name"), arguments.get("Seq")
         if number is not None:
             key: Collective = ("seq", str(group), str(number), str(arguments.get("Collective name")))
-            ends[key] = max(end, ends.get(key, end))
+            ends[key] = max(end, ends.get(key, end))  # of several events of a collective, the last one ends it
         else:
             ends["name", name, counts[name]] = end
             counts[name] += 1
@@ -78,12 +81,12 @@ def _identified(collectives: Sequence[tuple[int, int, str, str | None]]) -> dict
 
 
 def align_clocks(ends: Sequence[Mapping[Collective, int]], shifts: Sequence[int], *, refine: bool) -> list[Alignment]:
-    """Align the clocks of ranks with that of the first.
+    """Align the clocks of ranks with the clock of the first rank.
 
     Args:
         ends: the collective ends of each rank, as `collective_ends` returns them.
         shifts: the known shift of each rank's clock in ns; it is added to the rank's times.
-        refine: whether to shift the clocks further by the collectives; otherwise these only yield the residual.
+        refine: whether to align the clocks further by the collectives; if not, these only yield the residual.
     """
     comparable = _comparable(ends)
     clocks = [{key: end + shift for key, end in rank.items()} for rank, shift in zip(comparable, shifts, strict=True)]
@@ -103,7 +106,7 @@ def align_clocks(ends: Sequence[Mapping[Collective, int]], shifts: Sequence[int]
 
 
 def _comparable(ends: Sequence[Mapping[Collective, int]]) -> list[dict[Collective, int]]:
-    """Drop each collective that only its name identifies, if ranks have different numbers of that name."""
+    """Drop the collectives that only their name identifies, if ranks do not have equally many of that name."""
     counts: dict[str, set[int]] = defaultdict(set)
     for rank in ends:
         for name, count in Counter(key[1] for key in rank if key[0] == "name").items():

@@ -21,7 +21,7 @@ _CELLS = ("ts_ns", "ts_digits", "dur_ns", "dur_digits", "args", "rest", "verbati
 class SliceClipper:
     """Incremental clipper: takes and returns events sorted by time, and cuts their slices.
 
-    Slices outside of the selection's intervals stay unchanged: the closure added them.
+    Slices outside of the selection's intervals stay unchanged, because the closure added them.
     """
 
     def __init__(self, time: IntervalSet) -> None:
@@ -45,7 +45,7 @@ class SliceClipper:
         return ordered.slice(0, ready)
 
     def flush(self) -> pa.Table | None:
-        """Return the remaining events, after the last table."""
+        """Return the remaining events. Call this after the last table."""
         return self._pending
 
 
@@ -91,7 +91,7 @@ def _cut_text(text: str, start: int, duration: int) -> str:
     """Return the JSON text of an event with a new start and duration, in ns, and the argument `MARK`."""
     times = {key: Number(decimal(ns, decimals_of(ns))) for key, ns in (("ts", start), ("dur", duration))}
     event = read(text)
-    original = Members((key, value) for key, value in event if key in times)
+    original = Members((key, value) for time in times for key, value in event if key == time)
     changed = Members((key, times.get(key, value)) for key, value in event)
     args = dict(event).get("args", Members())
     if isinstance(args, Members):

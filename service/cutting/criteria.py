@@ -85,7 +85,7 @@ class CompiledSelection:
     Attributes:
         time: the time of the window, minus the time of the excluded window.
         time_with_steps: the part of `time` that lies in the selected steps. The closure adds the annotations that
-            enclose one of its intervals. None if it is unlimited or empty.
+            enclose an interval of that part. None if the part is unlimited or empty.
         columns: the columns that the predicates read.
 
     Raises:
@@ -116,7 +116,7 @@ class CompiledSelection:
         self._parts_with_work = None if selection.steps is None else steps.parts_with_linked(selection.steps)
 
     def may_match(self, index: int, span: Interval) -> bool:
-        """Return whether the part at `index`, all of whose events lie in the time `span`, may have matching events."""
+        """Return whether the part at `index` may have matching events; `span` is the time of all its events."""
         if not self.time.may_overlap(span):
             return False
         if self._parts_with_work is None or index in self._parts_with_work:
@@ -130,7 +130,7 @@ class CompiledSelection:
 
     @property
     def has_exclusions(self) -> bool:
-        """Return whether the selection excludes events; the closure can't add these."""
+        """Return whether the selection excludes events. The closure can't add excluded events."""
         return bool(self._exclusions)
 
     def matches_ignoring_time(self, part: Part) -> Flags:
@@ -285,7 +285,7 @@ class _CriteriaCompiler:
         An event that lacks a device or a stream matches if its track has GPU work in one of the places.
 
         Args:
-            places: pairs of a device and a stream; without a stream, the whole device.
+            places: pairs of a device and a stream; a stream of None means the whole device.
         """
         self.columns.update(("device", "stream", *Tracks.columns))
         tracks: set[tuple[Key, Key]] = set()
@@ -333,7 +333,7 @@ class _CriteriaCompiler:
         return [entity for name in wanted for entity in names.get(name, [])]
 
     def _words(self, criterion: str, column: str, wanted: list[str]) -> Predicate:
-        """Return the predicate of the column ``ph`` or ``cat``; the summary counts ``phase|category`` pairs."""
+        """Return the predicate of the column ``ph`` or ``cat``; known words are those in the summary's ``counts``."""
         place = ("ph", "cat").index(column)
         known = {key.split("|", 1)[place] for key in self._summary.counts}
         words = set(self._checked_values(criterion, wanted, known))
@@ -346,7 +346,8 @@ class _CriteriaCompiler:
 
         def predicate(part: Part) -> Flags:
             codes, names = part.coded("name")
-            matches = np.array([*patterns.match(names), False])  # the last is for events without a name: code -1
+            # the last flag is for events without a name, whose code is -1
+            matches = np.array([*patterns.match(names), False])
             flags: Flags = matches[codes]
             return flags
 

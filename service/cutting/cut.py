@@ -1,4 +1,4 @@
-"""Events that selections keep of a trace, read in one pass, as tables or as a document."""
+"""Events of a trace that selections keep, read in one pass, as tables or as a document."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -19,7 +19,7 @@ from service.trace.summary import Summary
 
 
 class Cuts:
-    """Events that selections keep of a trace.
+    """Events of a trace that selections keep.
 
     Args:
         parts: the trace's columns.
@@ -102,7 +102,7 @@ def cut_tables(parts: Parts, selection: Selection, summary: Summary) -> Iterator
 
 
 def part_envelope(text: bytes, selection: Selection, source: str, summary: Summary) -> bytes:
-    """Return the envelope of a part of a trace. The part of a part refers to the whole trace, too.
+    """Return the envelope of a part of a trace. It refers to the whole trace, even if the trace is itself a part.
 
     The envelope records the meaning of External ids, because a part may have too few events to infer it.
     """

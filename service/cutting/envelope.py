@@ -14,7 +14,7 @@ _BEHIND = re.compile(rb"\s*,?\s*")
 
 
 def provenance(envelope: bytes) -> dict[str, Any]:
-    """Return the provenance of a trace; empty for a trace that is not derived."""
+    """Return the provenance of a trace; empty if the trace is not derived."""
     facts, _ = _split(envelope)
     return facts
 

@@ -29,7 +29,7 @@ from service.trace.summary import Key, MergedRank, Process, Summary
 
 Tables = Iterator[pa.Table]
 
-_UNTIMED = np.iinfo(np.int64).max  # stands for the time of untimed events, which come last
+_UNTIMED = np.iinfo(np.int64).max  # time of untimed events, so that they sort last
 _INTS = ("ts_ns", "dur_ns", "id", "correlation", "external_id", "bytes", "pid", "tid")
 
 
@@ -110,6 +110,7 @@ class _Rank:
         self.summary = sources[0].summary
         self.name = sources[0].name
         self.known_number = sources[0].rank if sources[0].rank is not None else self.summary.rank
+        # -1 stands for an unknown rank, which `_check_ranks` refuses
         self.number: int = self.known_number if self.known_number is not None else -1
         self.events = sum(parts.rows for parts in self.parts)
 
@@ -186,7 +187,7 @@ class _Run:
 
     @property
     def summary(self) -> Summary:
-        """The facts of the run that do not depend on its events."""
+        """The summary's fields that do not depend on the events of the run."""
         summaries = [rank.summary for rank in self._ranks]
         devices = {device["id"]: device for summary in reversed(summaries) for device in summary.devices}
         return Summary(
@@ -278,7 +279,7 @@ def _last(table: pa.Table) -> int:
 
 
 def _deduplicated(tables: Sequence[pa.Table], words: Words) -> list[pa.Table]:
-    """Drop duplicates between tables: each distinct event stays as often as in the table that has it most often."""
+    """Drop duplicates between tables. Keep as many copies of an event as the table with the most copies of it."""
     hashes = [_hashes(table, words) for table in tables]
     distinct, counts = np.unique(np.concatenate([np.unique(column) for column in hashes]), return_counts=True)
     shared = distinct[counts > 1]

@@ -1,4 +1,4 @@
-"""Overlay: a new trace that has the events of a source, or a selection of them, and additional events."""
+"""Overlay: a new trace with the events of a source, or a selection of them, and with additional events."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,13 +30,13 @@ def write_overlay(
     kind: str,
     on_written: Callable[[int, int], object],
 ) -> Child:
-    """Write a trace that has the events that a selection keeps of a source, and additional events.
+    """Write a trace with the events of a source that a selection keeps, and with additional events.
 
     Args:
         source: the source.
         folder: the folder to create for the columns; its name is the new trace's id.
         selection: selection of the events to keep; an empty one keeps all.
-        events: the events to add, in order of time, with the columns of a trace; they get positions after all others.
+        events: the events to add, in order of time, with the columns of a trace; they get positions after the source's.
         name: the name of the new trace.
         kind: kind of the added events, recorded in the new trace's provenance.
         on_written: receives the number of events written so far, and their total.
@@ -64,7 +64,7 @@ def write_overlay(
 
 
 def _appended(events: pa.Table, parts: Parts) -> pa.Table:
-    """Return the events with positions after those of the parts, and with all columns that the parts have."""
+    """Return the events with positions after those of the parts; columns that only the parts have become null."""
     spans = (parts.span(index, "position") for index in range(len(parts)))
     first = 1 + max((span[1] for span in spans if span), default=-1)
     positions = pa.array(np.arange(first, first + len(events)))

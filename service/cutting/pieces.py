@@ -30,11 +30,11 @@ _BY_TIME = ("duration", "parts", "size")
 _NAMES_ONLY = Closure(flows=False, launches=False, kernels=False, annotations=False)
 
 CUT_MARK_MAX_BYTES = 150
-"""Upper bound of the bytes of the mark that a clipped slice carries."""
+"""Maximum size in bytes of the argument that marks a clipped slice."""
 
 
 _LINE_BREAKS_MAX_BYTES = 8
-"""Upper bound of the line breaks that a document adds to its envelope and the texts of its events."""
+"""Maximum number of bytes that a document's line breaks add to its envelope and the texts of its events."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,15 @@ def split_into_pieces(
 ) -> list[Piece]:
     """Return the pieces of a trace; some may have no event.
 
-    Pieces of time with ``straddle: start`` and no explicit closure contain each event exactly once.
+    Pieces of a split by time with ``straddle: start`` and no explicit closure contain each event exactly once.
 
     Args:
         columns: folder of the trace's columns.
         summary: the summary of the trace.
         base: selection to split; a split by time divides its window.
         by: criterion of the split; None for a single piece.
-        value: the ns of a ``duration``, the number of ``parts``, or the maximum bytes of a JSON document for ``size``.
+        value: length of a piece in ns (``duration``), number of pieces (``parts``), or maximum size in bytes of the
+            JSON document of a piece (``size``).
 
     Raises:
         BadSelection: `value` does not fit `by`, no piece fits into a `size`, the window or the trace has no time, or
@@ -151,9 +152,9 @@ class _Splitter:
         return self._split_at([first + (last - first) * at // self._value for at in range(1, self._value)])
 
     def _split_at(self, moments: Sequence[int]) -> list[tuple[int | None, int | None]]:
-        """Split the window at moments.
+        """Split the window at the given times, in ns.
 
-        An unbounded window stays unbounded, so that the first and the last piece keep every event.
+        An unbounded window stays unbounded at its ends, so that the pieces lose no event.
         """
         window = self._windows().window
         edges = [window[0] if window[0] != ALWAYS[0] else None, *moments, window[1] if window[1] != ALWAYS[1] else None]
@@ -192,7 +193,7 @@ class _Splitter:
         return np.concatenate(begins), np.concatenate(ends)
 
     def _size(self, rows: Any, sizes: Any, times: tuple[Any, Any], span: tuple[int | None, int | None]) -> int:
-        """Return an upper bound, in bytes, of the JSON document that has these rows."""
+        """Return an upper bound of the size in bytes of the JSON document with these rows."""
         text = part_envelope(envelope(self._columns, redact=False), self._within(*span), "0" * 64, self._summary)
         mark_bytes = 0
         if self._base.straddle == "clip":

@@ -1,7 +1,7 @@
 """Renumbering of a rank's events for a merge, so that ids of different ranks do not collide.
 
-Flow ids, correlations and External ids get the digits of the rank's index appended. Processes get new pids. Times are
-shifted to the common clock.
+The digits of the rank's index are appended to flow ids, correlations and External ids. Processes get new pids. Times
+are shifted to the common clock.
 """
 
 import json
@@ -25,12 +25,12 @@ KEPT_PIDS = 100
 _IDS = ("correlation", "External id", "external id")
 _ZERO = r'("(?:correlation|[Ee]xternal id)"\s*:\s*)0(\s*[,}])'
 _OTHER = r'("(?:correlation|[Ee]xternal id)"\s*:\s*-?[1-9][0-9]*)(\s*[,}])'
-_NESTED = r"^.[^{]*\{"  # an object within an object
+_NESTED = r"^.[^{]*\{"  # a second brace, which may open an inner object
 _WHOLE = 10**18  # columns hold integers of this size or more as text
 
 
 def new_pids(pids: Iterable[Iterable[Key]]) -> list[dict[Key, int]]:
-    """Return a new pid, unique among all ranks, for each pid of each rank."""
+    """Return for each rank a mapping from its pids to new pids; the new pids are unique among all ranks."""
     ranks = [sorted(set(keys), key=lambda pid: (isinstance(pid, str), pid)) for keys in pids]
     stride = 10 ** len(str(KEPT_PIDS + max(map(len, ranks), default=0)))
     mappings: list[dict[Key, int]] = []
@@ -89,7 +89,7 @@ class RankRenumberer:
         self._tracks = Tracks()  # a new one, because it caches by part index, and each table is part 0
         tracks = self._tracks.of(part)
         pids = np.array([self._pids[pid] for pid, _ in self._tracks.keys], np.int64)[tracks]
-        own_text = table["verbatim"].to_numpy() | (part.has("rest") & ~part.has("pid") & ~part.has("pid_text"))
+        in_rest = table["verbatim"].to_numpy() | (part.has("rest") & ~part.has("pid") & ~part.has("pid_text"))
         changed: dict[str, pa.Array] = {
             "pid": pa.array(pids),
             "pid_text": pa.nulls(len(table), table.schema.field("pid_text").type),
@@ -100,12 +100,12 @@ class RankRenumberer:
             "args": self._args(part),
             **self._times(part),
         }
-        if own_text.any():
-            changed["rest"] = self._rests(part, np.flatnonzero(own_text), pids)
+        if in_rest.any():
+            changed["rest"] = self._rests(part, np.flatnonzero(in_rest), pids)
         for name, values in changed.items():
-            place = table.schema.get_field_index(name)
-            kind = table.schema.field(place)
-            table = table.set_column(place, kind, values.cast(kind.type) if values.type != kind.type else values)
+            index = table.schema.get_field_index(name)
+            kind = table.schema.field(index)
+            table = table.set_column(index, kind, values.cast(kind.type) if values.type != kind.type else values)
         return with_ranks(table, self._ranks)
 
     def naming_events(self, missing: Iterable[Key], schema: pa.Schema) -> pa.Table:
@@ -134,7 +134,7 @@ class RankRenumberer:
         return flags
 
     def _texts(self, part: Part) -> pa.Array:
-        """Return the ids that are not integers: strings, and numbers that are fractional or too large."""
+        """Return the new column ``id_text``: strings, fractional numbers, and integers too large for ``id``."""
         codes, words = part.coded("id_text")
         texts = [self._text(word) for word in words]
         ids = part.ints("id")

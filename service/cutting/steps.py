@@ -22,7 +22,7 @@ class EventSteps:
     """
 
     columns = ("ph", "ts_ns", *Tracks.columns)
-    """Columns that `of` reads of a part."""
+    """Columns of a part that `of` reads."""
 
     def __init__(self, parts: Parts, tracks: Tracks, summary: Summary) -> None:
         self._parts = parts

@@ -1,1 +1,1 @@
-"""SQL engines on traces: started, loaded, queried, shared by all clients and stopped."""
+"""SQL engines for traces: their start, load, queries and stop. All clients of a trace share one engine."""

@@ -1,4 +1,4 @@
-"""``python -m service.engine``: install the engine and the UI into this environment, and print where they are."""
+"""``python -m service.engine``: install the engine and the UI into this environment, and print their paths."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ from service.trace.errors import EngineUnavailable
 
 
 def main() -> int:
-    """Fetch what is missing; returns 1 if that fails."""
+    """Install the missing components and print their paths; returns the exit status, 1 if this fails."""
     started = time.monotonic()
     try:
         engine, ui = provide(Settings())

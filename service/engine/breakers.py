@@ -1,4 +1,4 @@
-"""Circuit breakers: count recent crashes of engines by their cause, which is a load, a statement or a client.
+"""Circuit breakers, which count recent crashes of engines by cause: a load, a statement or a client.
 
 A load, statement or client that caused too many crashes is refused for a while. A trace whose engine crashed on a
 statement stays available.
@@ -68,7 +68,7 @@ class CircuitBreaker:
 
         Args:
             cause: the cause.
-            refusal: returns the error from the number of crashes, the seconds to wait, and the last crash's error.
+            refusal: creates the error from the number of crashes, the seconds to wait, and the last crash's error.
         """
         if self.count(cause) >= self._max:
             wait_s = math.ceil(self._times[cause][0] + WINDOW_S - time.monotonic())
@@ -90,7 +90,8 @@ class RequestBreakers:
     """Circuit breakers for requests that crash engines after the load, by statement and by client.
 
     A statement is refused after the first crash on its exact text, and after `crashes_max` crashes on statements that
-    differ from it only in literals, comments and spaces. A client is refused after `CLIENT_FACTOR` times as many.
+    differ from it only in literals, comments and spaces. A client is refused after
+    `CLIENT_FACTOR` times as many crashes.
 
     Args:
         crashes_max: crashes on similar statements within ten minutes.

@@ -22,7 +22,7 @@ _ONE_EVENT = b'{"traceEvents":[{"ph":"X","name":"one","cat":"cpu_op","pid":1,"ti
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check: the value that was found, and whether it is as required."""
+    """The outcome of one check: the actual value, and whether it is as required."""
 
     name: str
     ok: bool

@@ -28,8 +28,8 @@ class EngineVersion:
     """The version of an engine.
 
     Attributes:
-        name: as text for people.
-        code: as text for programs.
+        name: the version as text for users.
+        code: the version as text for programs.
         is_supported: whether the UI and the service know this version's interface.
     """
 
@@ -43,10 +43,10 @@ class LoadProgress:
     """The progress of an engine's load.
 
     Attributes:
-        loaded_bytes: bytes of the document that the engine has taken.
+        loaded_bytes: bytes of the document that the engine has processed.
         is_fed: whether the engine has received the whole document.
         is_loaded: whether the engine has loaded the whole document.
-        waited_s: seconds for which the load has waited for the engine; 0 while it waits for its source.
+        waited_s: seconds for which the load has waited for the engine; 0 while the load waits for its source.
     """
 
     loaded_bytes: int = 0
@@ -102,8 +102,9 @@ class QueryResponse:
 class Engine(Protocol):
     """A running engine on one trace.
 
-    One request is in flight at a time: the caller reads `query` or `rpc` to the end before the next. A `Session` calls
-    `version`, `built_in_names` and `feed` once, in this order, then `query` and `rpc`, and `stop` once at the end.
+    One request is in flight at a time: the caller reads all responses of `query` or `rpc` before it sends the next
+    request. A `Session` calls `version`, `built_in_names` and `feed` once, in this order, then `query` and `rpc`, and
+    `stop` once at the end.
     """
 
     @property
@@ -119,7 +120,7 @@ class Engine(Protocol):
         """Progress of the load. The session reads it to report progress and to detect stalled loads."""
 
     async def version(self) -> EngineVersion:
-        """Return the engine's version; called before the engine has a trace."""
+        """Return the engine's version. The session calls it before the engine has a trace."""
 
     def built_in_names(self) -> frozenset[str]:
         """Return the names that clients must not change. Blocks: the session calls it in a thread."""
@@ -132,14 +133,14 @@ class Engine(Protocol):
         """
 
     def query(self, sql: str) -> AsyncIterator[QueryResponse]:
-        """Run SQL and yield its responses to the last; the last statement's rows are the result.
+        """Run SQL and yield all its responses; the last statement's rows are the result.
 
         Raises:
             EngineFailed: the engine ended, or broke its protocol.
         """
 
     def rpc(self, request: bytes) -> AsyncIterator[bytes]:
-        """Pass a UI's request on and yield the responses to the last; see `RpcCodec`.
+        """Forward a UI's request and yield all its responses; see `RpcCodec`.
 
         Raises:
             EngineFailed: the engine ended, or broke its protocol.
@@ -152,12 +153,12 @@ class Engine(Protocol):
         """
 
     def limit_memory(self, max_bytes: int) -> None:
-        """Make allocations beyond `max_bytes` fail, where the system can. The fleet calls it before the load."""
+        """Make allocations beyond `max_bytes` fail, if the system supports it. The fleet calls it before the load."""
 
     def interrupt(self) -> None:
-        """Stop the running statement, which then responds with an error; harmless when none runs.
+        """Stop the running statement, which then responds with an error; has no effect if none runs.
 
-        The session repeats it until the response arrives.
+        The session repeats the call until the response arrives.
         """
 
     def kill(self) -> None:
@@ -184,15 +185,17 @@ class Request(Protocol[ResponseT_co]):
         """The text by which `service.engine.breakers` recognises requests that crash engines."""
 
     def check(self, names: Names, client: Hashable) -> None:
-        """Check that clients may send the request, and write the client's own names into it. Called once on submission.
+        """Check that the client may send the request, and substitute the client's names in it (see `Names`).
+
+        The session calls it once, on submission.
 
         Raises:
-            SqlRefused: the request may not be sent.
+            SqlRefused: the request is not allowed.
             SqlError: its SQL is malformed.
         """
 
     def send(self, engine: Engine) -> AsyncIterator[ResponseT_co]:
-        """Send the request and yield its responses to the last. Called when the request is scheduled."""
+        """Send the request and yield all its responses. The session calls it when it is the request's turn."""
 
 
 class RpcRequest(Request[bytes], Protocol):
@@ -211,11 +214,11 @@ class RpcRequest(Request[bytes], Protocol):
         """
 
     def error_response(self, error: TracedockError) -> bytes | None:
-        """Return the last response, with an error; None if responses to such requests have no field for errors."""
+        """Return the error as the last response; None if responses to such requests have no field for errors."""
 
 
 class FrameReader(Protocol):
-    """Splits a UI's stream of bytes into messages. `Relay` makes one for each connection."""
+    """Splits a UI's stream of bytes into messages. `Relay` creates a reader for each connection."""
 
     @property
     def unfinished_bytes(self) -> int:

@@ -22,16 +22,16 @@ from service.trace.selection import Selection
 log = logging.getLogger(__name__)
 
 MAINTENANCE_EVERY_S = 1.0
-LEAK_IDLE_S = 60.0  # after the last request; until then a grown engine keeps the tables of its clients
+LEAK_IDLE_S = 60.0  # since the last request; until then, a grown engine keeps the tables of its clients
 SHARE_OF_MACHINE = 0.6
 RETRY_AFTER_S = 10
 STALL_TOLERANCE_S = 5.0
-"""Seconds after which a stalled load makes room for other loads."""
+"""Seconds for which a load may stall before it makes room for other loads."""
 RESTARTS_MAX = 100  # largest number of restarts that is counted
 
 
 class Fleet:
-    """The sessions, by a key that identifies the trace and the selected part of it.
+    """The sessions, by a key that identifies the trace, the selected part of it, and the loaded arguments of events.
 
     Args:
         driver: finds the engine's program and starts it.
@@ -39,7 +39,8 @@ class Fleet:
         max_engines: engines that may run at the same time.
         idle_s: seconds after which an unused engine is closed.
         memory_bytes: memory for all engines together; a share of the machine's by default.
-        crashes_max: number of crashes within ten minutes from which on a load, or similar statements, are refused.
+        crashes_max: number of crashes within ten minutes after which a load, or a statement and similar ones, is
+            refused.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Fleet:
             settings: the settings.
             driver: the kind of engine.
             scratch: the folder for large results.
-            room: limits the data folder.
+            room: the limit of the data folder.
         """
         limits = EngineLimits(
             load_timeout_s=settings.engine_load_timeout_s,
@@ -95,7 +96,7 @@ class Fleet:
         )
 
     def start(self) -> None:
-        """Start the regular maintenance, and the first warm engine."""
+        """Start the maintenance task and the first warm engine."""
         self._maintenance = asyncio.create_task(self._maintain())
         try:
             self._warm.prepare(self._driver.binary())
@@ -120,7 +121,7 @@ class Fleet:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that counts as used: by all engines, including those that are about to load or to end."""
+        """Memory of all engines, including the predicted memory of loads and the memory of engines that are ending."""
         return sum(session.held_bytes for session in self._all()) + self._warm.memory_bytes
 
     def open(  # noqa: PLR0913 - together they define a load
@@ -136,17 +137,17 @@ class Fleet:
         after_load: Callable[[Session], Awaitable[None]] | None = None,
         client: Hashable = None,
     ) -> Session:
-        """Return the session with that key; a new one if there is none, or if it is over.
+        """Return the session with that key; opens a new one if there is none, or if it is over.
 
         Args:
-            key: identifies the trace and the selected part of it.
+            key: identifies the trace, the selected part of it, and the loaded arguments of events.
             trace_id: the trace.
-            source: yields its document.
+            source: yields the document of the trace.
             selection: the selected part; None for the whole trace.
             args: which arguments of events the document has: `all`, `essential` or `none`.
             events: expected number of events in the document.
             events_max: upper limit of that number, if it is higher.
-            after_load: called once the engine has loaded the document, before clients may ask.
+            after_load: called when the engine has loaded the document, before requests of clients run.
             client: the identity of the client that needs the session.
 
         Raises:
@@ -256,13 +257,13 @@ class Fleet:
         )
 
     def _has_room(self) -> bool:
-        """Return whether all open sessions are within the limits by now."""
+        """Return whether all sessions whose engines have not ended are within the limits."""
         remaining = [session for session in self._all() if not session.gone]
         held = sum(session.held_bytes for session in remaining)
         return len(remaining) <= self._max and held <= self.budget_bytes
 
     async def _start_engine(self, binary: Path, session: Session) -> Engine:
-        """Return an engine for a session, once evicted engines have ended."""
+        """Return an engine for a session. If there is no room, wait for evicted engines to end."""
         while not self._has_room() and (ending := [other for other in self._all() if other.over and not other.gone]):
             session.state = SessionState.WAITING
             await ending[0].ended()
@@ -304,7 +305,7 @@ class Fleet:
         return task
 
     async def _maintain(self) -> None:
-        """Close engines that have been idle for long, sooner if they leak, and enforce the memory budget."""
+        """Close engines that have been idle for too long, leaking ones earlier, and enforce the memory budget."""
         while True:
             await asyncio.sleep(min(self._idle_s / 4, MAINTENANCE_EVERY_S))
             for session in self.sessions():
@@ -317,7 +318,7 @@ class Fleet:
             await self._keep_within_budget()
 
     async def _keep_within_budget(self) -> None:
-        """Above the budget, close the warm engine or an idle one, or kill the one furthest above its prediction."""
+        """Above the budget, close the warm engine, else an idle one, else kill that furthest above its prediction."""
         if self.held_bytes <= self.budget_bytes or self._closing or any(other.ending for other in self.sessions()):
             return  # an ending engine frees its memory only after a while; until then, close no other
         if self._warm.memory_bytes:
@@ -344,7 +345,7 @@ def _longest_stalled(sessions: list[Session]) -> Session | None:
 def _load_beyond_share(sessions: list[Session], client: Hashable) -> Session | None:
     """Return the newest load of the client with the most engines, or None.
 
-    After an eviction, that client must have at least as many engines as the client that the load makes room for.
+    After the eviction and the new load, that client must still have at least as many engines as `client`.
     """
     engines = Counter(session.load.client for session in sessions)
     loads = [session for session in sessions if session.state in (SessionState.WAITING, SessionState.LOADING)]

@@ -21,7 +21,7 @@ class LoadNote:
     """Events that are shown differently from the trace, or not at all.
 
     Attributes:
-        code: stable, for programs.
+        code: stable identifier for programs.
         count: number of these events.
         detail: the difference in words.
     """
@@ -33,12 +33,12 @@ class LoadNote:
 
 @dataclass(frozen=True)
 class ImporterIssue:
-    """A complaint of the engine's importer.
+    """A problem that the engine's importer reports.
 
     Attributes:
-        name: the importer's name for it.
+        name: the importer's name for the problem.
         value: how often it occurred.
-        severity: as the importer rates it.
+        severity: the importer's rating.
         detail: its meaning in words.
     """
 
@@ -60,9 +60,9 @@ class LoadReport:
         flows: flow arrows in the document and in the engine.
         counters: values of counters in the document and in the engine.
         base_ns: the time on the trace's own clock at which the engine's time is 0.
-        lanes: lanes beyond the first of each track.
+        lanes: number of lanes beyond the first of each track.
         notes: events that are shown differently, or not at all.
-        stats: complaints of the engine's importer.
+        stats: problems that the engine's importer reports.
     """
 
     complete: bool

@@ -1,7 +1,8 @@
 """The names in an engine: built-in names that no client may change, and the names that each client has created.
 
-All clients share one engine, and so one set of tables, views, indexes, functions and macros. If a client creates a
-name that another client has created before, it gets a substitute, and its SQL is rewritten from then on.
+All clients of a trace share one engine, and so one set of tables, views, indexes, functions and macros. If a client
+creates a name that another client already owns, the engine gets a substitute name instead. The client's SQL is
+rewritten to the substitute from then on.
 """
 
 from collections.abc import Hashable, Iterable
@@ -21,14 +22,14 @@ UNION SELECT name FROM pragma_function_list UNION SELECT name FROM pragma_module
 
 
 class Change(Enum):
-    """What a statement does to a name."""
+    """The change that a statement makes to the object with a name."""
 
     CREATE = auto()
-    """Create or replace it, or drop it if it exists."""
+    """Create or replace the object, or drop it if it exists."""
     ALTER = auto()
-    """Drop it, or write to its rows."""
+    """Drop the object, write to its rows, or add an SQLite index to it."""
     INDEX = auto()
-    """Add a Perfetto index to it, which changes no result."""
+    """Add a Perfetto index to the table, which changes no result."""
 
 
 class Names:
@@ -55,8 +56,8 @@ class Names:
 
         Args:
             name: in lower case.
-            change: what the client does to it.
-            client: the connection that asks.
+            change: the change that the client makes.
+            client: the client's connection.
             kind: the kind of object that the statement creates, such as `TABLE` or `VIEW`; empty if it creates none.
         """
         if change is Change.INDEX and self._is_built_in(name):
@@ -85,9 +86,9 @@ class Names:
         return aliases
 
     def left_by(self, client: Hashable) -> dict[str, str]:
-        """Return the statements that drop the tables and views of a client that has left, by name, views first.
+        """Return the statements that drop the tables and views of a client that has disconnected, by name, views first.
 
-        Names of the client that no longer have an object are released.
+        Names of the client that have no object are released.
         """
         aliases = self._aliases.pop(client, {})
         self._numbers.pop(client, None)
@@ -102,12 +103,12 @@ class Names:
         }
 
     def release(self, name: str) -> None:
-        """Let any client create this name, which the engine has dropped."""
+        """Release a name after its object was dropped, so that any client may create it."""
         self._owners.pop(name, None)
         self._kinds.pop(name, None)
 
     def substitute(self, sql: str, tokens: list[Token], client: Hashable) -> str:
-        """Return the SQL with the client's own names in place of those that belong to other clients."""
+        """Return the SQL with the client's substitutes in place of names that other clients own."""
         aliases = self._aliases.get(client)
         if not aliases:
             return sql

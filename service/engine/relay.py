@@ -12,7 +12,7 @@ from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 REQUEST_MAX = 5 << 20
 """Largest size of a request in bytes."""
 FILE_PIECE_MAX = 33 << 20
-"""Largest size in bytes of a request from a UI that opens a file; its pieces of 32 MiB must arrive to be refused."""
+"""Largest size in bytes of a request from a UI that opens a file; a piece of 32 MiB must arrive before its refusal."""
 
 
 async def ask(
@@ -24,10 +24,10 @@ async def ask(
     requests have a field for errors.
 
     Args:
-        session: the session to ask.
+        session: the session that runs the request.
         request: the request.
-        client: the connection that asks; clients take turns.
-        bulk: whether the request lets requests of UIs go first.
+        client: the connection that sends the request; connections take turns.
+        bulk: whether requests of UIs take precedence over this one.
         owner: the identity of the client; see `Exchange`.
 
     Raises:
@@ -73,7 +73,7 @@ class Relay:
     Args:
         session: the session that the UI shares.
         owner: the identity of the client; see `Exchange`.
-        trace_name: the name under which the UI offers the trace; if it is empty, the UI does not ask the user.
+        trace_name: the name of the trace in the UI's question whether to use it; if it is empty, the UI does not ask.
         resumable: whether the client may continue a stream that it began on an earlier connection.
         request_max: largest size of a request in bytes.
 

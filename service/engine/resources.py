@@ -1,4 +1,4 @@
-"""Memory and processor time of processes, which only Linux reports, and the memory of the machine."""
+"""Memory and processor time of processes, available only on Linux, and the memory of the machine."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def resource_usage(pid: int) -> ResourceUsage | None:
     sizes = {name: int(kilobytes) << 10 for name, kilobytes in _SIZES.findall(status)}
     if len(sizes) != 2:  # a zombie: it has ended, and its parent has not waited for it
         return None
-    ticks = stat.rpartition(b")")[2].split()[11:13]  # utime and stime, of proc(5)
+    ticks = stat.rpartition(b")")[2].split()[11:13]  # utime and stime; see proc(5)
     return ResourceUsage(sizes[b"VmRSS"], sizes[b"VmHWM"], sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"))
 
 
@@ -37,6 +37,6 @@ def machine_memory() -> int:
     """Return the memory of the machine in bytes, or the limit of the container if that is lower."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for limit in _CGROUP_LIMITS:
-        with suppress(OSError, ValueError):  # "max" stands for no limit
+        with suppress(OSError, ValueError):  # "max" means no limit
             sizes.append(int(Path(limit).read_text()))
     return min(sizes)

@@ -1,4 +1,4 @@
-"""Limits on responses that clients have not read, for each client and for all clients together."""
+"""Limits on the unread bytes of responses: for each response, and for all responses together."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ BUFFERS_MAX = 512 << 20
 
 
 class ResponseBuffers:
-    """The sizes of the buffers of all clients."""
+    """The sizes of all unread responses."""
 
     def __init__(self) -> None:
         self._open: set[ResponseBuffer] = set()
@@ -26,7 +26,7 @@ class ResponseBuffers:
         return buffer
 
     def grow(self, buffer: "ResponseBuffer", size: int) -> None:
-        """Add the bytes that a buffer has gained, and let a buffer overflow if a limit is exceeded."""
+        """Add the bytes that a buffer has gained to the total; a buffer overflows if a limit is exceeded."""
         self.total += size
         if buffer.size > BUFFER_MAX:
             buffer.overflow()
@@ -49,7 +49,7 @@ class ResponseBuffer:
         self.size = 0
 
     def add(self, size: int) -> bool:
-        """Count more bytes; returns False if the buffer is closed, so that the caller drops them."""
+        """Count more bytes; returns False if the buffer is closed, and the caller must drop the bytes."""
         if not self._closed:
             self.size += size
             self._buffers.grow(self, size)
@@ -62,7 +62,7 @@ class ResponseBuffer:
             self._buffers.total -= size
 
     def overflow(self) -> None:
-        """Close the buffer and give up the response."""
+        """Close the buffer and report the overflow."""
         self.close()
         self._on_overflow()
 

@@ -1,7 +1,7 @@
 """The result of a query: stored at the engine's speed in bounded memory, read at the client's speed.
 
-All clients of a trace share one engine, so a slow reader must not block it: rows go to a buffer that moves to a
-temporary file when it grows, and readers follow.
+All clients of a trace share one engine, so a slow reader must not block it. Rows are appended to a spool, which moves
+to a temporary file when it grows. Readers read from the spool.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Batch:
         return self._cells.text()
 
     def integers_fit_doubles(self, column: int) -> bool:
-        """Return whether each integer in a column is exact as a double."""
+        """Return whether each integer in a column has an exact double."""
         places = self.places(INTEGER, len(self.numbers(INTEGER)))[:, column]
         integers = self.numbers(INTEGER)[places[places >= 0]]
         doubles = integers.astype(float)
@@ -108,8 +108,9 @@ class Batch:
 class Result:
     """One query's rows, from the engine's first batch to its last.
 
-    The producer calls `add` for each response and `finish` once. Readers await `first`, then iterate over `follow`;
-    those that need all column types first await `complete` instead of `first`. The owner calls `close` at the end.
+    The producer calls `add` for each response and `finish` once. Readers await `first`, then iterate over `follow`.
+    Readers that need all column types before the rows await `complete` instead of `first`. The owner calls `close` at
+    the end.
 
     Args:
         limit: rows to keep; None keeps all.
@@ -212,7 +213,7 @@ class Result:
         return [frozenset(kinds - {NULL}) for kinds in self._kinds]
 
     async def follow(self) -> AsyncIterator[Batch]:
-        """Yield the rows in order, also while more arrive; raises the query's error after the rows before it."""
+        """Yield all rows in order, waiting for those that have not arrived; raises the query's error after the last."""
         position = 0
         while True:
             if self._packing and position < self._spool.size:

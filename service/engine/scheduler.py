@@ -1,6 +1,6 @@
 """The order in which an engine works on requests: UIs before bulk SQL, clients in turn, in a bounded queue.
 
-The scheduler does not preempt: a UI waits for bulk SQL that runs, at most until its deadline.
+The scheduler does not preempt: a UI's request waits until running bulk SQL ends, at the latest at its deadline.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ class Exchange(Generic[ResponseT]):
         request: the request.
         deliver: called with each response.
         on_end: called exactly once after the last response, with the error if there is one.
-        client: the connection that asks; clients take turns.
-        bulk: whether the request lets requests of UIs go first.
+        client: the connection that sends the request; connections take turns.
+        bulk: whether requests of UIs take precedence over this one.
         owner: the identity of the client, which is the same on all its connections.
     """
 
@@ -57,14 +57,14 @@ class Exchange(Generic[ResponseT]):
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self.abandon, error)
 
     def abandon(self, reason: TracedockError | None = None) -> None:
-        """Drop the request if it waits; if it runs, let the session interrupt the engine."""
+        """Drop the request if it waits; if it runs, the session interrupts the engine."""
         self._reason = self._reason or reason
         self.abandoned.set()
         if not self.started:
             self.end()
 
     async def run(self, engine: Engine) -> None:
-        """Send the request to the engine and deliver its responses, unless the request is abandoned meanwhile."""
+        """Send the request to the engine and deliver its responses. Responses to an abandoned request are dropped."""
         responses: AsyncIterator[ResponseT] = self.request.send(engine)
         async for response in responses:
             if not self.abandoned.is_set():
@@ -80,7 +80,7 @@ class Exchange(Generic[ResponseT]):
 
 
 AnyExchange = Exchange[Any]
-"""An exchange in the queue, where the type of its responses does not matter."""
+"""An exchange with any type of responses."""
 
 
 class RequestScheduler:
@@ -119,7 +119,7 @@ class RequestScheduler:
         self._changed.set()
 
     async def next(self) -> AnyExchange:
-        """Wait for a request, remove the one whose turn it is from the queue, and return it."""
+        """Wait for a request, remove the next one from the queue and return it; raises the error of `fail`."""
         while True:
             if self._error:
                 raise self._error

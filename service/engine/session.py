@@ -28,14 +28,14 @@ INTERRUPT_EVERY_S = 0.2  # interrupts are repeated: one that arrives before the 
 INTERRUPT_TIMEOUT_S = 10.0
 WATCH_EVERY_S = 0.5
 RETRY_AFTER_S = 1
-_EXTERNAL_KILLS = (-signal.SIGKILL, -signal.SIGTERM)  # exit statuses
+_EXTERNAL_KILLS = (-signal.SIGKILL, -signal.SIGTERM)  # exit statuses of an engine that another process killed
 _OUT_OF_MEMORY = re.compile("Cannot allocate memory|bad_alloc")
 
 
 class SessionState(StrEnum):
     """The state of a session."""
 
-    WAITING = "waiting"  # for evicted engines to end
+    WAITING = "waiting"  # until evicted engines have ended
     LOADING = "loading"
     READY = "ready"
     FAILED = "failed"
@@ -47,12 +47,12 @@ class EngineLimits:
     """The limits of each engine.
 
     Args:
-        load_timeout_s: seconds in which the engine must have loaded its trace.
+        load_timeout_s: seconds within which the engine must load its trace.
         stop_s: seconds of grace for each step of stopping the engine.
         max_result_bytes: size of the largest result in bytes.
         spool: the budget for all results on disk.
         stall_s: processor seconds that a load may use without progress.
-        ui_timeout_s: deadline of requests that have none of their own: those of UIs and of Perfetto's client.
+        ui_timeout_s: seconds until requests without their own deadline are stopped: those of UIs and Perfetto's client.
         queue: largest number of waiting requests.
         response_buffers: the limits on responses that clients have not read.
     """
@@ -77,7 +77,7 @@ class Load:
         selection: the selected part; None for the whole trace.
         args: which arguments of events the document has: `all`, `essential` or `none`.
         events: number of events.
-        after_load: called once the engine has loaded the document, before requests of clients run.
+        after_load: called when the engine has loaded the document, before requests of clients run.
         client: the identity of the client that asked for the load.
     """
 
@@ -102,7 +102,7 @@ class Query:
         return self.sql
 
     def check(self, names: Names, client: Hashable) -> None:
-        """Check the SQL, and write the client's own names into it; raises `SqlRefused` or `SqlError`."""
+        """Check the SQL, and substitute the client's names in it; raises `SqlRefused` or `SqlError`."""
         self.sql = check_sql(self.sql, names, client)
 
     def send(self, engine: Engine) -> AsyncIterator[QueryResponse]:
@@ -118,9 +118,9 @@ class Session:
         start: starts the engine once there is room for it, and returns it.
         limits: the engine's limits.
         rpc: the protocol in which UIs speak with the engine; None if they can't.
-        predicted_bytes: memory that the load is expected to take.
-        memory_limit_bytes: memory beyond which the engine is ended; unlimited by default.
-        restarts: recent crashes of engines on the same load.
+        predicted_bytes: expected peak memory of the load.
+        memory_limit_bytes: memory beyond which the engine is killed; unlimited by default.
+        restarts: number of recent sessions on the same load that failed with an engine error.
         on_failed: called with the error if the session fails.
         admit: raises `TracedockError` for a request that must not run.
     """
@@ -186,7 +186,7 @@ class Session:
 
     @property
     def loaded_bytes(self) -> int:
-        """Bytes of the document that the engine has taken."""
+        """Bytes of the document that the engine has processed."""
         return self._progress.loaded_bytes
 
     @property
@@ -195,18 +195,18 @@ class Session:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since the engine received a piece of the document that it has not read; 0 once it has all pieces."""
+        """Seconds for which the load has waited for the engine to process a piece; 0 once the engine has all pieces."""
         progress = self._progress
         return progress.waited_s if self.state is SessionState.LOADING and not progress.is_fed else 0.0
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
+        """Number of requests in the queue."""
         return len(self._scheduler)
 
     @property
     def memory_bytes(self) -> int | None:
-        """Memory that the engine takes; None if it does not run, or the system has no data."""
+        """Resident memory of the engine; None if it does not run, or the system has no data."""
         usage = self._engine.usage() if self._engine and self._engine.running else None
         if usage:
             self._peak_bytes = max(self._peak_bytes, usage.peak_bytes)
@@ -214,13 +214,13 @@ class Session:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The largest memory of the engine in bytes that the system has reported; None if it has not."""
+        """The largest memory of the engine that the system has reported; None if it has reported none."""
         _ = self.memory_bytes
         return self._peak_bytes or None
 
     @property
     def held_bytes(self) -> int:
-        """Memory that counts for the session: that of its engine, but at least the prediction until it has loaded."""
+        """Memory attributed to the session: that of its engine; until the trace is loaded, at least the prediction."""
         if self.gone:
             return 0
         memory = self.memory_bytes
@@ -230,7 +230,7 @@ class Session:
 
     @property
     def leaks(self) -> bool:
-        """Whether the engine's memory has grown halfway from its size after the load to its limit."""
+        """Whether the engine's memory has grown more than halfway from its size after the load to its limit."""
         if self.state is not SessionState.READY or self.memory_limit_bytes is None:
             return False
         return (self.memory_bytes or 0) > self._leak_threshold_bytes
@@ -271,7 +271,7 @@ class Session:
         """Wait until the trace is loaded; returns False if it still loads after `within_s` seconds.
 
         Raises:
-            TracedockError: the session is over; the error says why.
+            TracedockError: the session is over; the error gives the reason.
         """
         self._waiters += 1
         try:
@@ -285,7 +285,7 @@ class Session:
         return self._settled.is_set()
 
     async def version_known(self, within_s: float) -> None:
-        """Wait at most `within_s` seconds until the engine has reported its version, which it does before it loads."""
+        """Wait at most `within_s` seconds for the engine's version, which it reports before it loads the trace."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._version_known.wait()
@@ -309,7 +309,7 @@ class Session:
 
         Args:
             exchange: the request.
-            trusted: whether the request is the service's own, so that its SQL is not checked.
+            trusted: whether the request is the service's own, and its SQL needs no check.
         """
         self._last_used = time.monotonic()
         try:
@@ -323,11 +323,11 @@ class Session:
             exchange.end(error)
 
     def forget(self, client: Hashable) -> None:
-        """Drop the tables and views of a client that has left."""
+        """Drop the tables and views of a client that has disconnected."""
         self._drop_next(self.names.left_by(client))
 
     def _drop_next(self, drops: dict[str, str]) -> None:
-        """Run the first statement, then the others one by one, so that they take only one place in the queue."""
+        """Run the statements one after the other, so that they take only one place in the queue."""
         if self.over or not drops:
             return
         name = next(iter(drops))
@@ -350,7 +350,7 @@ class Session:
             sql: one or more statements; the last one's rows are the result.
             limit: rows to keep; the query is stopped when there are more.
             timeout_s: seconds until the query is stopped, including the time in the queue.
-            client: the connection that asks; clients take turns.
+            client: the connection that sends the query; connections take turns.
             owner: the identity of the client; see `Exchange`.
         """
         self.queries += 1
@@ -450,9 +450,7 @@ class Session:
         """Return whether the current request crashed the engine, rather than earlier requests or a foreign signal."""
         if self._current is None or self._was_leaking:
             return False
-        if (
-            isinstance(error, EngineOutOfMemory) and self._kill_reason
-        ):  # the budget of all engines may have been exceeded
+        if isinstance(error, EngineOutOfMemory) and self._kill_reason:  # killed for this limit, or for the fleet's
             return bool(error.extra["memory_bytes"] > self._leak_threshold_bytes)
         return bool(self._kill_reason) or error.extra.get("exit_status") not in _EXTERNAL_KILLS
 
@@ -461,11 +459,11 @@ class Session:
         return self.outgrown(self.peak_bytes or 0) if _OUT_OF_MEMORY.search(error.detail) else error
 
     def _end_reason(self) -> TracedockError:
-        """Return the error that says why the session is over."""
+        """Return the error that gives the reason why the session is over."""
         return self.error or EngineFailed("The engine was closed.", retry_after_s=RETRY_AFTER_S)
 
     def _end_requests(self) -> None:
-        """End all requests, before the engine is stopped, which may take seconds."""
+        """End all requests; called before the engine is stopped, since that may take seconds."""
         self._settled.set()
         self._version_known.set()
         current = [self._current] if self._current else []
@@ -502,7 +500,7 @@ class Session:
         exchange.end()
 
     async def _interrupt_when_abandoned(self, exchange: AnyExchange, engine: Engine) -> None:
-        """Interrupt a request once it is abandoned; kill an engine that ignores this, which fails the session."""
+        """Interrupt a request once it is abandoned. If the engine ignores this, kill it and so fail the session."""
         await exchange.abandoned.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(INTERRUPT_TIMEOUT_S):
@@ -513,7 +511,7 @@ class Session:
         self.kill(EngineFailed("The engine ignored the interrupt of a statement, and was ended."))
 
     async def _report_end(self, engine: Engine) -> None:
-        """Fail the session when the engine ends, also while no request runs."""
+        """Fail the session when the engine ends, even if no request runs."""
         await engine.ended()
         self._scheduler.fail(await engine.failure())
 

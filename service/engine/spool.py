@@ -1,4 +1,4 @@
-"""Spools of query results: large ones are on disk in unnamed temporary files, which share a byte budget."""
+"""Spools of query results. Large results are in unnamed temporary files, which share a budget of bytes on disk."""
 
 import tempfile
 from contextlib import suppress
@@ -15,7 +15,7 @@ _RESERVE_BYTES = 4 << 20
 
 
 class SpoolBudget:
-    """The bytes on disk that all results share.
+    """The budget of bytes on disk that all results share.
 
     Args:
         folder: the folder for the files; the system's temporary folder by default.
@@ -33,8 +33,8 @@ class SpoolBudget:
         """Reserve bytes before they are written; raises `InsufficientStorage`."""
         if self._max_bytes is not None and self.reserved_bytes + size > self._max_bytes:
             raise InsufficientStorage(
-                f"There is no room for {size:,} more bytes: query results take {self.reserved_bytes:,} of the"
-                f" {self._max_bytes:,} bytes that they may take on disk.",
+                f"Query results take {self.reserved_bytes:,} of the {self._max_bytes:,} bytes that they may take on"
+                f" disk, and {size:,} more are needed.",
                 needed=size, used=self.reserved_bytes, quota=self._max_bytes, retry_after_s=10,
             )  # fmt: skip
         if self.room:

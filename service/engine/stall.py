@@ -1,7 +1,7 @@
 """Detection of loads that make no progress."""
 
 FINISH_FACTOR = 20
-"""Limit of the processor time after the last byte, as a multiple of the time until then; 12 M events took 5 times."""
+"""Limit of the processor time after the last byte, as a multiple of that before it; 12 M events took a factor of 5."""
 
 ASLEEP_FACTOR, ASLEEP_CPU_S = 2, 1.0
 """Conditions for an engine to be asleep: the load has waited for it for longer than this multiple of `stall_s`, and
@@ -11,7 +11,7 @@ since its last progress it has used less than this many seconds of processor tim
 class StallDetector:
     """Distinguishes a stalled load from a slow one by the processor time that it uses without progress.
 
-    An engine that waits for its source uses no processor time. An engine that uses none although it has work is asleep.
+    An engine that waits for its source uses no processor time. An engine that has work but uses none is asleep.
     After the last byte, the limit grows in proportion to the processor time used until then.
 
     Args:

@@ -1,9 +1,9 @@
 """The policy for clients' SQL: statements may read, but may change only names that their client has created.
 
 SQL is split as the engine splits it (`service.engine.tokens`). The first words of a statement determine its kind; kinds
-that are not listed here are refused. The engine expands macros, so neither their bodies nor their arguments may contain
-words that change something, and a statement must spell out the name that it changes. The sandbox is the second line of
-defence.
+that are not listed here are refused. The engine expands macros only after this check. Bodies and arguments of macros
+therefore must not contain words that change something, and a statement must spell out the name that it changes. The
+sandbox is the second line of defence.
 """
 
 import re
@@ -99,10 +99,10 @@ def check_sql(sql: str, names: Names, client: Hashable = None) -> str:
     Args:
         sql: the statements.
         names: the names in the engine, and their owners.
-        client: the connection that asks.
+        client: the connection that sends the statements.
 
     Returns:
-        The statements with the client's own names.
+        The statements, with the client's substitutes for names that other clients own (see `Names`).
 
     Raises:
         SqlRefused: a statement is not allowed; `word`, `line` and `column` locate the cause.
@@ -223,7 +223,7 @@ class _Statement:
         self._kind("TABLE", "VIEW", "INDEX")
         if self._skips("IF"):
             self._expects("EXISTS")
-            return self._rest([Write(self._name(), Change.CREATE)])  # another client's object of this name stays
+            return self._rest([Write(self._name(), Change.CREATE)])  # if another client owns the name, its object stays
         return self._rest([Write(self._name(), Change.ALTER)])
 
     def _written_table(self) -> Write:
@@ -288,7 +288,10 @@ class _Statement:
         return not macro and word in ("UPDATE", "DELETE") and before in ("ON", "DO")
 
     def _function(self, call: Token, arguments: list[Token]) -> Write:
-        """Return the function that a call creates; its arguments must be literals: prototype, return type and SQL."""
+        """Return the write of the function that a call creates; raises `SqlRefused` unless the arguments are literals.
+
+        The arguments are the prototype, the return type and the SQL.
+        """
         form = "".join(token.text if token.kind == Kind.MARK else token.kind[0] for token in arguments)
         prototype = _PROTOTYPE.match(arguments[1].text) if form == "(s,s,s)" else None
         if prototype is None:
@@ -345,7 +348,7 @@ class _Statement:
         return True
 
     def _kind(self, *words: str) -> str:
-        """Return the next word, which must be one of `words`; any other word makes the kind of statement unknown."""
+        """Return the next word, which must be one of `words`; raises the error of an unknown statement otherwise."""
         if self._word_at(self.position) not in words:
             raise self._unknown()
         return self._expects(*words)

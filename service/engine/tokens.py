@@ -55,7 +55,7 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The identifier without quotes, in lower case, as SQLite compares it; None for other tokens."""
+        """The identifier as SQLite compares it, without quotes and in lower case; None for other tokens."""
         if self.kind == Kind.WORD:
             return folded(self.text)
         if self.kind != Kind.QUOTED:
@@ -125,7 +125,7 @@ def refusal(sql: str, start: int, word: str, reason: str) -> SqlRefused:
 
 
 def malformed(sql: str, start: int, word: str, reason: str) -> SqlError:
-    """Return the error for malformed SQL; its text has the form of the engine's own: the position, then the reason."""
+    """Return the error for malformed SQL. Its message has the form of the engine's: the position, then the reason."""
     word, place = _place(sql, start, word)
     detail = f"syntax error at {word} in line {place['line']}, column {place['column']}: {reason}."
     return SqlError(detail, message=detail, **place)

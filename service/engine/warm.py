@@ -28,13 +28,13 @@ class WarmEngine:
         return usage.resident_bytes if usage else 0
 
     def prepare(self, binary: Path) -> None:
-        """Begin to start an engine, if there is none."""
+        """Start an engine in the background, unless one is running or starting."""
         if self._starting is None:
             self._binary = binary
             self._starting = asyncio.create_task(self._start(binary))
 
     async def take(self, binary: Path) -> Engine:
-        """Return the warm engine, or a new one if there is none; raises `EngineUnavailable`."""
+        """Return the warm engine, or a new one if it is missing or runs another program; raises `EngineUnavailable`."""
         while True:
             self.prepare(binary)
             starting = self._starting
@@ -50,7 +50,7 @@ class WarmEngine:
             await engine.stop(self._stop_s)
 
     async def close(self) -> None:
-        """Stop the engine."""
+        """Stop the engine, if there is one."""
         starting, self._starting = self._starting, None
         if starting is None:
             return

@@ -51,7 +51,7 @@ class TraceReader(Protocol):
     def envelope(self) -> tuple[bytes, dict[str, Any]]:
         """Return the Chrome JSON document around the events: its text, and its parsed members.
 
-        The text has an empty array ``traceEvents``, into which an export puts the events; the parsed members lack it.
+        The text has an empty array ``traceEvents``, into which an export puts the events. The parsed members lack it.
         The service understands ``baseTimeNanoseconds``, ``deviceProperties``, ``distributedInfo``, ``host_name`` and
         other members that PyTorch's profiler writes.
         """
@@ -61,7 +61,7 @@ class TraceFormat(Protocol):
     """An input format.
 
     Attributes:
-        name: name of the format in a trace's summary. The suffix of the compression is appended there: ``json.gz``.
+        name: name of the format in a trace's summary. `open_trace` appends the suffix of the compression: ``json.gz``.
     """
 
     name: str

@@ -22,8 +22,8 @@ def open_trace(file: BufferedReader, on_read: Callable[[int], None] | None = Non
         on_read: called after each read with the number of the file's bytes read so far.
 
     Raises:
-        NotJson: the file has another format that is known.
-        NotATrace: no format recognises the file.
+        NotJson: no format recognises the file, but it has another known format.
+        NotATrace: no format recognises the file, and its format is unknown.
     """
     start = file_head(file)
     compression = compression_of(start)
@@ -37,7 +37,7 @@ def open_trace(file: BufferedReader, on_read: Callable[[int], None] | None = Non
 
 
 def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the first piece of a stream, and the whole stream again; it still raises errors where they occur."""
+    """Return the first piece of a stream, and an iterator over the whole stream that raises errors where they occur."""
     pieces: list[bytes] = []
     error: BadCompression | Truncated | None = None
     try:

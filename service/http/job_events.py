@@ -1,4 +1,4 @@
-"""Server-sent events of a job: its state and progress, which a client can resume after a lost connection."""
+"""The state and progress of a job as server-sent events, which a client can resume after a lost connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -19,7 +19,7 @@ RETRY_MS = 1000
 
 
 def event_id(job: Job, progress: Progress | None) -> str:
-    """Return the id of the event for a state of a job; it stays valid after a restart of the server."""
+    """Return the id of the event that describes this state and progress; it survives a restart of the server."""
     progress = progress or Progress()
     return f"{job.attempts}.{job.state}.{progress.bytes}.{progress.events}"
 
@@ -32,7 +32,9 @@ async def job_events(
     last: str = "",
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncGenerator[bytes]:
-    """Yield server-sent events: one for each change of a job, until the job ends. Each event describes the whole job.
+    """Yield server-sent events when a job changes, until it ends.
+
+    Each event describes the whole job; changes in quick succession may share one.
 
     Args:
         monitor: reports changes of jobs.

@@ -24,7 +24,7 @@ Names = Callable[[PathValues], Iterable[str]]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ADDITIONAL: dict[Callable[..., Any], Names] = {}
-"""Additional query parameters of endpoints: functions that return their names for the values in the path."""
+"""For each endpoint, a function that returns the names of its additional query parameters from the path's values."""
 
 
 def also_takes(names: Names) -> Callable[[Endpoint], Endpoint]:
@@ -81,15 +81,15 @@ def _check_parameters(request: Request, parameters: Mapping[str, bool]) -> None:
                 parameter=shown, nearest=nearest, known=sorted(parameters),
             )  # fmt: skip
         if not parameters[name] and len(request.query_params.getlist(name)) > 1:
-            raise RepeatedParameter(f"{where} takes one value of {shown!r}, not several.", parameter=shown)
+            raise RepeatedParameter(f"{where} takes one value for {shown!r}, not several.", parameter=shown)
 
 
 def _check_body(request: Request) -> None:
-    """Raise `BodyNotJson` if the body is of another type; a body without a content type counts as JSON."""
+    """Raise `BodyNotJson` if the content type of the body is not JSON; a body without a content type counts as JSON."""
     kind = request.headers.get("content-type", "").strip()
     if kind and request.headers.get("content-length") != "0" and not _is_json(kind):
         raise BodyNotJson(
-            f"The body is {kind[:_SHOWN_MAX]!r}; send JSON with `Content-Type: application/json`.",
+            f"The content type of the body is {kind[:_SHOWN_MAX]!r}; send JSON with `Content-Type: application/json`.",
             accepted=["application/json"],
         )
 

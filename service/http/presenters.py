@@ -1,5 +1,7 @@
 """The API's JSON objects, built from the records of the stores, the jobs and the engines."""
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -8,10 +10,11 @@ from service.http import shapes
 from service.http.cursors import timestamp
 from service.jobs.job_monitor import JobMonitor
 from service.operations.groups import RankReport
-from service.store.catalog import INGEST, Trace
+from service.store.catalog import INGEST, State, Trace
 from service.store.groups import Group
 from service.store.imports import Imports, Order
 from service.store.jobs import Job, JobState
+from service.store.library import Entry, ListedTrace, TraceDetails
 from service.streaming.source import Progress
 
 _LONG_LISTS = ("processes", "threads", "counts", "steps", "ranks", "totals")
@@ -67,6 +70,7 @@ def job_object(job: Job, monitor: JobMonitor) -> shapes.Job:
         state=job.state,
         priority=job.priority.name.lower(),
         trace=job.trace or None,
+        trace_name=job.trace_name,
         request=job.request,
         attempts=job.attempts,
         created_at=timestamp(job.created_ns) if job.created_ns else None,
@@ -96,6 +100,66 @@ def _group_fields(group: Group) -> dict[str, Any]:
 def group_in_brief(group: Group) -> shapes.GroupInBrief:
     """Return a group as lists show it."""
     return shapes.GroupInBrief(**_group_fields(group))
+
+
+def library_entry(
+    entry: Entry, details: TraceDetails | None, progress_of: Callable[[str], Progress | None]
+) -> dict[str, Any]:
+    """Return an entry of the library in the form of `shapes.LibraryEntry`.
+
+    Args:
+        entry: the entry.
+        details: the details of its single trace; None for a run.
+        progress_of: returns the progress of the ingest of a trace; None if the ingest does not run.
+    """
+    facts = [listed.facts for listed in entry.traces]
+    worlds = {fact.world_size for fact in facts} - {None}
+    backends = {fact.backend for fact in facts} - {None}
+    states = Counter(listed.state for listed in entry.traces)
+    ready = [listed.facts for listed in entry.traces if listed.state == State.READY]
+    progress = [_progress_of(listed, progress_of) for listed in entry.traces]
+    return {
+        "run": entry.run and {"id": entry.run.id, "name": entry.run.name, "run_id": entry.run.run_id},
+        "trace": details
+        and {
+            "id": entry.id,
+            "parent": details.parent,
+            "rank": facts[0].rank,
+            "world_size": facts[0].world_size,
+            "merged": facts[0].merged,
+            "error": details.error and details.error.as_dict(),
+        },
+        "name": entry.name,
+        "uploaded_at": timestamp(entry.uploaded_ns),
+        "size": entry.size,
+        "span_ns": entry.span_ns,
+        "events": entry.events,
+        "steps": max((fact.steps for fact in ready), default=None),
+        "traces": len(entry.traces),
+        "matching": entry.matching,
+        "ranks": len(entry.ranks),
+        "world_size": worlds.pop() if len(worlds) == 1 else None,
+        "backend": backends.pop() if len(backends) == 1 else None,
+        "gpus": list(dict.fromkeys(name for fact in facts for name in fact.gpus)),
+        "has_gpu_work": any(fact.has_gpu_work for fact in facts),
+        "states": dict(states),
+        "pinned": sum(listed.pinned for listed in entry.traces),
+        "damaged": sum(fact.is_damaged for fact in facts),
+        "incomplete": sum(fact.is_incomplete for fact in facts),
+        "repaired": sum(fact.repaired for fact in facts),
+        "refused": sum(fact.refused for fact in facts),
+        "progress": {
+            "bytes": sum(part.bytes for part in progress),
+            "bytes_total": entry.size,
+            "events": sum(part.events for part in progress),
+        },
+    }
+
+
+def _progress_of(trace: ListedTrace, progress_of: Callable[[str], Progress | None]) -> Progress:
+    if trace.state in (State.READY, State.FAILED):
+        return Progress(trace.size, trace.facts.events)
+    return progress_of(trace.id) or Progress()
 
 
 def group_object(group: Group, report: RankReport) -> shapes.Group:

@@ -104,7 +104,8 @@ async def _tracedock_error(_: Request, error: Exception) -> Response:
     return as_problem(error)
 
 
-async def _framework(_: Request, error: Exception) -> Response:
+async def framework_problem(_: Request, error: Exception) -> Response:
+    """Return the response for an error of the framework, such as an unknown path."""
     if not isinstance(error, HTTPException):
         raise error
     if error.status_code == 413:
@@ -136,7 +137,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 def install(app: FastAPI) -> None:
     """Install handlers that return all errors of the app in the format of this module."""
     app.add_exception_handler(errors.TracedockError, _tracedock_error)
-    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(HTTPException, framework_problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ClientDisconnect, _disconnected)
     app.add_exception_handler(Exception, _unexpected)

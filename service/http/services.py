@@ -27,6 +27,7 @@ from service.store.folder import Folder
 from service.store.groups import Groups
 from service.store.idempotency import Idempotency
 from service.store.jobs import Jobs
+from service.store.library import Library
 from service.store.room import Room
 
 
@@ -42,6 +43,7 @@ class Services:
         room: the disk space of the data folder.
         catalog: the records of traces.
         groups: the records of groups.
+        library: the list of runs and single traces.
         jobs: the records of jobs.
         idempotency: the records of idempotency keys.
         monitor: reports the progress of jobs, and waits for their end.
@@ -67,6 +69,7 @@ class Services:
     room: Room
     catalog: Catalog
     groups: Groups
+    library: Library
     jobs: Jobs
     idempotency: Idempotency
     monitor: JobMonitor

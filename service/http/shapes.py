@@ -119,7 +119,7 @@ class Health(Shape):
 
 
 class Residual(Shape):
-    """Distances between the ends of collectives on a rank and the middle of their ends on all ranks."""
+    """Distances between the ends of collectives on a rank and the median of their ends on all ranks."""
 
     median: int
     p95: int
@@ -265,8 +265,11 @@ class Job(Shape):
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     priority: Literal["interactive", "bulk"] = Field(description="`interactive` jobs go first")
     trace: str | None = Field(description="the trace that it reads, if it reads a single one")
+    trace_name: str | None = Field(description="the name of that trace, unless it was deleted")
     request: Mapping[str, object]
-    attempts: int = Field(description="the number of times it was started; ends of the server do not count")
+    attempts: int = Field(
+        description="number of times that it was started; starts that the end of the server cut off do not count"
+    )
     created_at: str | None
     started_at: str | None
     ended_at: str | None
@@ -336,6 +339,13 @@ class AnswerTable(Shape):
     truncated: bool
 
 
+class AnswerColumns(Shape):
+    """A table of an analysis as ``format=columns`` has it."""
+
+    columns: list[Column]
+    values: list[list[Any]] = Field(description="of each column, in the order of the columns")
+
+
 class Skipped(Shape):
     """A rank without a result."""
 
@@ -345,8 +355,8 @@ class Skipped(Shape):
     cycle: int | None = Field(None, description="of its trace, if the analysis is of several cycles")
 
 
-class Answer(Shape):
-    """The result of an analysis."""
+class AnswerFacts(Shape):
+    """The result of an analysis, except its tables."""
 
     analysis: str
     parameters: dict[str, Any] = Field(description="all of them, with defaults")
@@ -354,9 +364,20 @@ class Answer(Shape):
     source: str = Field(description="the origin of the definition")
     skipped: list[Skipped]
     notes: list[str] = Field(description="remarks on the whole result")
-    cycles: int = Field(description="with several, each table has a column `cycle`")
+    cycles: int = Field(description="number of cycles; if several, each table has a column `cycle`")
     elapsed_ms: float
+
+
+class Answer(AnswerFacts):
+    """The result of an analysis."""
+
     tables: dict[str, AnswerTable]
+
+
+class AnswerInColumns(AnswerFacts):
+    """The result of an analysis as ``format=columns`` has it."""
+
+    tables: dict[str, AnswerColumns]
 
 
 class Analysis(Shape):
@@ -383,6 +404,61 @@ class GroupInBrief(Shape):
     size: int = Field(description="bytes of their files")
 
 
+class RunOf(Shape):
+    """The run of an entry of the library."""
+
+    id: str
+    name: str
+    run_id: str | None
+
+
+class SingleTrace(Shape):
+    """The single trace of an entry of the library."""
+
+    id: str
+    parent: str | None = Field(description="the trace that it was made of")
+    rank: int | None
+    world_size: int | None
+    merged: int = Field(description="number of the ranks that it was merged from; 0 if it was not merged")
+    error: Error | None
+
+
+class LibraryEntry(Shape):
+    """A run with all of its traces, or a single trace."""
+
+    run: RunOf | None = Field(description="the run; null for a single trace")
+    trace: SingleTrace | None = Field(description="the single trace; null for a run")
+    name: str
+    uploaded_at: str = Field(description="of its newest trace")
+    size: int = Field(description="bytes of all its files")
+    span_ns: int | None = Field(description="of its longest trace, if one is ready")
+    events: int | None = Field(description="of its traces that are ready; null if none is")
+    steps: int | None = Field(description="the largest number of steps of a trace that is ready")
+    traces: int = Field(description="number of its traces")
+    matching: int = Field(description="number of its traces that match the query")
+    ranks: int = Field(description="number of its ranks; traces of unknown ranks are left out")
+    world_size: int | None = Field(description="null if it is unknown, or its traces disagree")
+    backend: str | None
+    gpus: list[str] = Field(description="names of the devices that have work")
+    has_gpu_work: bool
+    states: dict[str, int] = Field(description="numbers of its traces by state")
+    pinned: int = Field(description="number of its pinned traces")
+    damaged: int = Field(description="number of its traces with refused or repaired elements, or that are incomplete")
+    incomplete: int = Field(description="number of its traces of which a part, but no element, was refused")
+    repaired: int
+    refused: int
+    progress: Progress = Field(description="of reading its traces")
+
+
+class LibraryList(Shape):
+    """A page of the library."""
+
+    entries: list[LibraryEntry]
+    total: int = Field(description="number of entries that match the query")
+    traces: int = Field(description="number of traces that match the query")
+    stored: int = Field(description="number of all traces, and of runs without traces")
+
+
 class GroupRank(Shape):
     """A trace of a group."""
 
@@ -407,7 +483,7 @@ class GroupCycle(Shape):
     missing: list[int] = Field(description="ranks of the world without a trace")
     first_step: int | None
     last_step: int | None
-    start_ns: int | None = Field(description="of the first trace, since the epoch if the traces have that")
+    start_ns: int | None = Field(description="start of the first trace; since the epoch if the traces record that")
     end_ns: int | None
 
 
@@ -458,6 +534,7 @@ class Imports(Shape):
     """The imports that watch for new files."""
 
     imports: list[ImportInBrief]
+    roots: list[str] = Field(description="the folders from which files may be imported")
 
 
 class Analyses(Shape):
@@ -512,7 +589,7 @@ class Account(Shape):
     """A comparison of the trace with what the engine shows."""
 
     complete: bool = Field(description="whether the engine shows all events")
-    events: int = Field(description="all but ends of arrows without a beginning")
+    events: int = Field(description="all events, except ends of arrows without a beginning")
     shown: int
     slices: Count
     flows: Count

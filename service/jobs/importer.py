@@ -42,6 +42,11 @@ class Importer:
         self._queue = JobQueue(context.monitor, [KIND], self._attempt, at_once=AT_ONCE, attempts=1)
         self._watches: dict[str, asyncio.Task[None]] = {}
 
+    @property
+    def folders(self) -> list[str]:
+        """The folders from which files may be imported."""
+        return self._context.roots.folders
+
     def start(self) -> None:
         """Begin to take jobs and to scan. Unfinished jobs of an earlier server must have been queued again before."""
         self._queue.start()

@@ -9,6 +9,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from service.analysis.facts.memory_events import MemoryEventsCollector
+from service.analysis.timeline_file import make_timeline
 from service.attribution.file import make_links
 from service.attribution.links import external_ids_in_envelope
 from service.formats.registry import open_trace
@@ -70,14 +74,19 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
         on_progress(progress)
 
     reader, packed = open_trace(original, on_read)
-    nesting = Nesting()
+    nesting, memory_events = Nesting(), MemoryEventsCollector()
+
+    def on_slab(events: pa.Table) -> None:
+        nesting.add(events)
+        memory_events.add(events)
+
     with ColumnsWriter(folder) as writer:
         for batch in reader.batches():
             progress.events = reader.kept
             writer.add(batch)
         on_progress(progress)
         envelope, members = reader.envelope()
-        written = writer.finish(nesting.add, ranks_by_pid(merged_ranks(members)))
+        written = writer.finish(on_slab, ranks_by_pid(merged_ranks(members)))
     if written != reader.kept:
         raise RuntimeError(f"{reader.kept} events came in and {written} were written")
     for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):
@@ -88,6 +97,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     summary.health = reader.health.as_dict(refused=reader.refused)
     summary.attribution = make_links(folder, summary, external_ids_in_envelope(members)).summary()
     write_whole(folder / ENVELOPE, envelope)
+    make_timeline(folder, summary, memory_events.table())
     summary = with_limited_lists(summary, folder)
     with (folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())

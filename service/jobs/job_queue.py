@@ -108,7 +108,7 @@ class JobQueue:
         try:
             return self._monitor.jobs.claim(self._kinds, trace=trace_id, awaited=awaited, cost_max=cost_max)
         except DiskFull as error:
-            log.warning("no job can be begun before there is room: %s", error.detail)
+            log.warning("no job starts until the disk has room: %s", error.detail)
             asyncio.get_running_loop().call_later(RETRY_S, self.wake)
             return None
 

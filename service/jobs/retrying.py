@@ -25,7 +25,7 @@ async def until_written(change: Callable[[], object], description: str) -> None:
             change()
         except DiskFull as error:
             if not warned:
-                log.warning("%s can't be recorded before there is room: %s", description, error.detail)
+                log.warning("%s is not recorded until the disk has room: %s", description, error.detail)
             warned = True
         else:
             return

@@ -8,9 +8,14 @@ _T = TypeVar("_T")
 
 
 async def shielded(work: Coroutine[Any, Any, _T]) -> _T:
-    """Await work to its end, even if the caller is cancelled meanwhile. The cancellation is raised afterwards."""
+    """Await work to its end, however often the caller is cancelled meanwhile; a cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    finally:
-        await asyncio.wait([task])
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation:
+        raise cancellation
+    return task.result()

@@ -1,1 +1,4 @@
-"""Operations across several parts of the service: stores, jobs and engines. Routes call them; they do not use HTTP."""
+"""Operations across several parts of the service: stores, jobs and engines.
+
+Routes call these operations, which do not use HTTP themselves.
+"""

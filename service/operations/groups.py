@@ -57,7 +57,7 @@ class RankReport:
 
     Attributes:
         world_size: the number of ranks, if all traces that record it agree; otherwise None.
-        missing: the ranks of that world without a trace in at least one cycle.
+        missing: the ranks that have no trace in at least one of the cycles; all ranks if there is no cycle.
         cycles: the cycles, in order.
         cycles_by: the rule that separates the cycles.
         members: the traces, by cycle and rank.

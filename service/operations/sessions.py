@@ -16,7 +16,7 @@ from service.trace.selection import Selection, share_of_time
 from service.trace.summary import Summary
 
 _CLOSURE_FACTOR = 1.5
-"""Assumed share of the events that a selection has, as a multiple of its share of the time: its closure adds events."""
+"""Assumed ratio of a selection's share of the events to its share of the time; above 1, as the closure adds events."""
 
 
 class SessionOperations:
@@ -73,7 +73,7 @@ class SessionOperations:
 def expected_events(selection: Selection | None, summary: Summary) -> int:
     """Estimate the number of events of a selection by its share of the trace's time.
 
-    A selection may have more events, because events are not spread evenly over a trace.
+    A selection may have more events than the estimate, because events are not spread evenly over a trace.
     """
     events = summary.kept_events
     if selection is None:

@@ -61,7 +61,7 @@ class TraceOperations:
         return trace
 
     def prioritize(self, trace: Trace) -> None:
-        """Have a trace read before the traces that no client has requested."""
+        """Move the ingest of a trace ahead of the ingests of traces that no client has requested."""
         if trace.job is not None:
             self._monitor.ask_for(trace.job)
 

@@ -1,4 +1,7 @@
-"""Views of traces, which engines load: a whole trace or a selection, with all arguments of its events or only some."""
+"""Views of traces.
+
+A view is what an engine loads: a trace or a selection of it, with all, some or no arguments of the events.
+"""
 
 import base64
 import binascii
@@ -14,7 +17,7 @@ from service.trace.selection_fields import Args
 
 @dataclass(frozen=True)
 class View:
-    """The content of one engine. Its string form identifies the engine, and is part of the URL of the engine's UI."""
+    """The content of an engine. The string form of a view identifies the engine, and is part of the URL of its UI."""
 
     trace_id: str
     selection: Selection | None = None

@@ -30,7 +30,7 @@ from service.trace.selection_fields import Args
 from service.trace.summary import Summary
 
 SAME_TIME_MAX = 1 << 20
-"""Largest number of events with the same time that are kept in one table."""
+"""Number of events from which a table is no longer extended with the next one, even if both share a time."""
 
 
 def render(
@@ -46,7 +46,7 @@ def render(
     Args:
         columns: the folder of the trace's columns.
         summary: the trace's summary from the catalog.
-        report: output: the counts of the document's events, its tracks and its groups; complete after the last piece.
+        report: output: counts of the document's events, its tracks and its groups; complete after the last piece.
         selection: the part of the trace to render; the whole trace by default.
         args: which arguments of events to keep.
 
@@ -72,7 +72,7 @@ def render(
 
 
 def _groups(columns: Path, summary: Summary) -> list[RankGroup]:
-    """Return the process groups that each rank lists."""
+    """Return the process groups of each rank: those that it lists, and the group of communications without a name."""
     envelope = parsed_envelope(columns)
     groups = []
     ranks: list[int | None] = [merged["rank"] for merged in summary.ranks]
@@ -95,7 +95,7 @@ def _tables(parts: Parts, selection: Selection | None, summary: Summary) -> Iter
 
 
 def _by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the tables so that all events of one time are in one table, unless there are more than `SAME_TIME_MAX`."""
+    """Yield the tables, concatenated so that events with the same time are in one table; see `SAME_TIME_MAX`."""
     pending: pa.Table | None = None
     for table in tables:
         if pending is None:

@@ -1,4 +1,4 @@
-"""Events of a trace as text for the engine: with ids and lanes, times in its range, and safe values."""
+"""Writing of a trace's events as text for the engine, with ids, lanes, times in the engine's range and safe values."""
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ _ON_DEVICE = GPU_CATEGORIES | {"gpu_user_annotation"}
 _LAUNCHES = frozenset({"ac2g", "async"})  # categories of arrows that end where a launch's work begins
 _READ_KEYS = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_out"})
 _NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine treats other values as the end of the document
-_TEXT_IDS = 1 << 61  # the first number for ids that are no integers
+_TEXT_IDS = 1 << 61  # first number that is assigned to an id that is not an integer
 
 _COLLECTIVE = b'"Collective name"'
 _JOINED_END = len(PHASES)
@@ -69,7 +69,7 @@ class EventWriter:
         self._part_count = 0
 
     def write(self, table: pa.Table) -> bytes:
-        """Return the text of a table's events, without metadata and untimed ones; tables must be in order of time."""
+        """Return the text of a table's events, except metadata and untimed events. Tables must be in order of time."""
         part = self._part(table.unify_dictionaries().combine_chunks())
         metadata, timed = part.which("ph", METADATA), part.has("ts_ns")
         self._report.events += len(part)
@@ -80,7 +80,7 @@ class EventWriter:
         return self._lines(part) if len(part) else b""
 
     def _loose_ends(self, part: Part, ids: Ints, has_id: Flags) -> Flags:
-        """Return flags of the ends of arrows that have not begun, which the engine would ignore."""
+        """Flag the ends of arrows that no earlier event begins. The engine would ignore these ends."""
         flows = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
         loose = np.zeros(len(part), np.bool_)
         if len(flows):
@@ -129,7 +129,7 @@ class EventWriter:
         return texts
 
     def _phases(self, part: Part, loose: Flags) -> Ints:
-        """Return the phase of each event as the engine shows it; adds all events but loose ends to the report."""
+        """Return the code of the phase that the engine shows for each event. Count all events but loose ends."""
         own, words = part.coded("ph")
         phases = np.array([_CODES.get(word, _INSTANT) for word in (*words, "")], np.int64)[own]
         without_id = np.isin(phases, [_CODES[phase] for phase in _ASYNC]) & ~part.has("id") & ~part.has("id_text")
@@ -143,7 +143,7 @@ class EventWriter:
         return phases
 
     def _times(self, part: Part, is_slice: Flags) -> tuple[Ints, Ints]:
-        """Return the starts of events and the durations of slices in the engine."""
+        """Return the starts of events and the durations of slices in the engine, in ns. Count the changed ones."""
         report, starts, durations = self._report, part.starts, np.where(is_slice, part.ints("dur_ns"), 0)
         early, late = starts < report.base_ns, starts > min(report.base_ns + SPAN_MAX, ALWAYS[1])
         long, negative = durations > SPAN_MAX, durations < 0
@@ -152,7 +152,7 @@ class EventWriter:
         return engine_times(starts, durations, report.base_ns)
 
     def _track_numbers(self, part: Part, phases: Ints) -> Ints:
-        """Return a number for the track of each event, which `_assign_new_lanes` decodes.
+        """Return the number of each event's track, in the encoding that `_assign_new_lanes` decodes.
 
         Slices with separate begin and end events get a track of their own, where no end can match another slice.
         """
@@ -208,7 +208,7 @@ class EventWriter:
         return texts, modes
 
     def _rest_text(self, text: str) -> str:
-        """Return those other members of an event that the engine reads, as text with a comma before each."""
+        """Return the members in ``rest`` that the engine reads, as text with a comma before each."""
         kept = Members(
             (key, value) for key, value in dict(read(text)).items()
             if key in _READ_KEYS or (key in _NUMBER_KEYS and isinstance(value, Number) and is_exact(value))
@@ -217,7 +217,10 @@ class EventWriter:
 
 
 def _with_joined_ends(part: Part, phases: Ints, joined: Flags) -> Ints:
-    """Return the phases; binds ends of arrows without ``bp`` to the slice that begins then, not to the next one."""
+    """Set `_JOINED_END` as the phase of joined ends of arrows without ``bp``, and return the phases.
+
+    The engine then binds such an end to the slice that begins at the same time, not to the next slice.
+    """
     ends = np.flatnonzero(joined & (phases == _CODES["f"]))
     has_binding = pa.compute.match_substring(part.table["rest"].take(ends), '"bp"').fill_null(False).to_numpy()
     phases[ends[~has_binding]] = _JOINED_END

@@ -13,7 +13,7 @@ Keys = npt.NDArray[np.uint64]
 
 @compiled
 def _mark_loose(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any) -> None:
-    """Add the keys of starts to a hash table, whose empty slots are 0; mark other events whose key is not in it."""
+    """Add the keys of starts to a hash table, in which 0 is an empty slot. Mark other events whose key it lacks."""
     mask = np.uint64(len(table) - 1)
     for row in range(len(keys)):
         key = keys[row] | np.uint64(1)

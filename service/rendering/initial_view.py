@@ -50,7 +50,7 @@ def initial_view(
         columns: the folder of the trace's columns.
         summary: the trace's summary from the catalog.
         selection: the part that the UI shows; None for the whole trace.
-        reference: the slice to select; None for none.
+        reference: the slice to select; None to select no slice.
 
     Raises:
         SelectionError: the selection is empty.
@@ -124,7 +124,12 @@ class _ShownEvents:
         return InitialView()
 
     def row_of(self, reference: SliceReference) -> int:
-        """Return the row of a slice that is referenced by its position, or by its time and name."""
+        """Return the row of a slice that is referenced by its position, or by its time and name.
+
+        Raises:
+            UnknownSlice: the slice is not in the trace, or not in the selection.
+            AmbiguousSlice: the reference matches several slices.
+        """
         row = self._by_position(reference.number) if reference.kind == "position" else self._by_time(reference)
         if self._kept is not None and not self._kept[row]:
             raise UnknownSlice(f"The slice {reference} is not in the selection; open it without one, or with another.")
@@ -178,7 +183,7 @@ class _ShownEvents:
         return rows[kept[0] if kept else 0]
 
     def _unknown(self, reference: SliceReference) -> UnknownSlice:
-        """Return the error for a time at which no slice of that name begins; the error has the nearest such slice."""
+        """Return the error for a reference that matches no slice. It reports the nearest slice with the same name."""
         nearest: tuple[int, int, int] | None = None  # distance, time and position
         for part in self._parts.read(_COLUMNS):
             matches = np.flatnonzero(_slices(part, {reference.name}.__contains__) & self._is_shown(part))
@@ -215,7 +220,7 @@ class _ShownEvents:
         return InitialView(span.start, span.end, chosen)
 
     def _nth(self, row: int, properties: tuple[Any, ...], base: int) -> int:
-        """Count the slices before a row that have the same start, duration and name in the engine, and pid and tid."""
+        """Count the slices before a row that share its pid and tid, and its start, duration and name in the engine."""
         begin, duration, name, *track = properties
         is_moved = self._clip or begin in {0, SPAN_MAX}
         candidates = range(len(self._parts)) if is_moved else self._beginning(begin + base)
@@ -234,14 +239,14 @@ class _ShownEvents:
         return count
 
     def _times(self, part: Part) -> tuple[Ints, Ints]:
-        """Return the starts and ends of a part's events, which are clipped if the selection clips events."""
+        """Return the starts and ends of a part's events. They are clipped if the selection clips events."""
         return clipped_times(part, self._clip) if self._clip else (part.starts, part.ends)
 
     def _is_shown(self, part: Part) -> Flags:
         return np.ones(len(part), np.bool_) if self._kept is None else self._kept[part.rows]
 
     def _beginning(self, time: int) -> list[int]:
-        """Return the indices of the parts in which an event may begin at a time."""
+        """Return the indices of the parts whose time span includes a time, so that an event may begin at it."""
         return [index for index in range(len(self._parts)) if _holds(self._parts.span(index, "ts_ns"), time)]
 
     def _index(self, row: int) -> int:

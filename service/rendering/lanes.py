@@ -1,4 +1,4 @@
-"""Lanes of a track: slices that overlap without nesting get different lanes, since the engine would drop them."""
+"""Lanes of a track. Slices that overlap without nesting get separate lanes: on one lane, the engine would drop them."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from service.streaming.scan.nesting import grow_slices
 OTHER, SLICE, FLOW = 0, 1, 2
 """Kinds of events: others, which fit on any lane; slices; and ends of arrows, which go to the lane of their slice."""
 
-SEARCH_MAX = 1 << 10  # lanes of a track to search for a slice; real work has fewer
+SEARCH_MAX = 1 << 10  # lanes of a track to search for one with room for a slice; real traces have fewer
 _NONE = -1
 
 
 @compiled
 def _top_slice(lane: int, start: int, lanes: Any, slices: Any, counts: Ints) -> int:
-    """Return the topmost slice of a lane that is open at a time, or -1; removes slices that have ended by then."""
+    """Return the topmost open slice of a lane at a time, or -1. Remove the slices that have ended by then."""
     top = lanes[lane, 2]
     while top >= 0 and slices[top, 1] <= start and slices[top, 0] < start:
         below = slices[top, 2]
@@ -93,7 +93,7 @@ def _assign(
 
 
 class LaneAssigner:
-    """Assigns events to lanes; takes memory in proportion to the lanes and to the open slices."""
+    """Assigns events to lanes, with memory in proportion to the number of lanes and open slices."""
 
     def __init__(self) -> None:
         self._firsts = np.full(1 << 8, _NONE)

@@ -41,7 +41,7 @@ class EngineTrack:
 
 @dataclass(frozen=True)
 class RankGroup:
-    """A process group that a rank lists. Without a name, it is the group of communications that name no group."""
+    """A process group that a rank lists. If `name` is None, it is the group of communications that name no group."""
 
     rank: int | None
     name: str | None
@@ -50,12 +50,12 @@ class RankGroup:
 
 @dataclass
 class RenderReport:
-    """Numbers of a trace's events by their treatment in the document, and the document's tracks and groups.
+    """Counts of a trace's events by their treatment in the document, and the document's tracks and groups.
 
     Attributes:
         base_ns: the time on the trace's own clock at which the engine's time is 0.
         events: all events of the trace.
-        metadata: metadata events, which are replaced by names that the rendering chooses.
+        metadata: metadata events; names that the rendering chooses replace them.
         untimed: events without a time, which are left out.
         loose_ends: ends of arrows that no event begins, which are left out.
         phases: all other events by phase, as the document has them.

@@ -1,7 +1,7 @@
-"""Sanitizing of values that break the engine's importer, or that it silently gets wrong.
+"""Sanitizing of values that break the engine's importer, or that the importer silently misreads.
 
 Measured on trace_processor v54: NUL ends a name. After an escaped surrogate pair, or half of one, arguments are lost.
-Integers from 2^63 on change. Each bracket of a deep nesting becomes a key as long as its path.
+Integers of 2^63 or more change. Each level of nested brackets becomes a key as long as its path.
 """
 
 import json
@@ -18,7 +18,7 @@ from service.trace.text import Members, Number, read, without_halves, written
 Bytes = npt.NDArray[np.uint8]
 
 LONG = 1 << 13
-"""Size of a text in bytes beyond which its nesting is checked."""
+"""Size of a text in bytes above which its nesting is checked."""
 
 DEPTH_MAX = 64
 """Levels of brackets that are kept; deeper values are shown as text."""
@@ -37,7 +37,7 @@ def sanitized(text: str) -> str:
 def suspects(values: Bytes, starts: Ints) -> Ints:
     """Return the indices of texts that may need sanitizing.
 
-    These are texts that are not objects, are long, or contain a NUL, an escaped surrogate or a large number.
+    These are texts that are not objects, are long, or contain an escaped NUL, an escaped surrogate or a large number.
 
     Args:
         values: the texts, one after the other.
@@ -108,7 +108,7 @@ def _mark_containing(values: Bytes, starts: Ints, word: Bytes, contains: Flags) 
 
 
 def _flat(text: str) -> str:
-    """Return the text with strings in place of values that are nested too deep."""
+    """Return the JSON text with strings in place of values that are nested deeper than `DEPTH_MAX`."""
     pieces: list[str] = []
     copied, depth, begin = 0, 0, 0
     for token in _TOKEN.finditer(text):

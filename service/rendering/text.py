@@ -1,7 +1,7 @@
-"""The text of events, written at the speed of memory: words are cached, numbers and arguments are copied.
+"""Fast writing of events as text: the texts of words are cached, and arguments are copied.
 
-DuckDB, which writes downloads, needs five times the processor time for the same text. That would be a third of the time
-of an engine's load.
+DuckDB, which writes downloads, needs five times the processor time for the same text: a third of the time that an
+engine needs to load a trace.
 """
 
 import json
@@ -16,9 +16,9 @@ from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
 
 NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT = 0, 1, 2, 3
-"""The treatment of an event's arguments, or of the whole event."""
+"""Modes of an event: its arguments are left out, copied or reduced to essential ones, or the event is left out."""
 
-ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # the External id would take a fifth of the load
+ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # External ids would take a fifth of the time to load
 _KEYS = ('"correlation":', '"device":', '"stream":', '"bytes":')
 _FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":')
 _CACHED_MAX = 1 << 16  # words in a cache
@@ -48,7 +48,7 @@ class TextCache:
 
 
 class PackedTexts:
-    """Concatenated texts: their bytes, the index at which each text starts, and that at which the last one ends."""
+    """Concatenated texts: their bytes, the index at which each one starts, and the index at which the last one ends."""
 
     def __init__(self, values: Bytes, starts: Ints) -> None:
         self.values = values
@@ -117,7 +117,7 @@ def write_lines(
 def _put(out: Bytes, end: int, values: Bytes, starts: Ints, number: int) -> int:
     """Copy a text to `out`, from the index `end` on; returns the new end."""
     length = starts[number + 1] - starts[number]
-    # unsigned indices: numba's check for negative ones would take five times as long
+    # unsigned indices, as numba's check for negative indices makes the loop five times slower
     here, there = np.uintp(starts[number]), np.uintp(end)
     for at in range(np.uintp(length)):
         out[there + at] = values[here + at]

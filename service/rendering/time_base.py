@@ -6,11 +6,11 @@ from service.store.parts import UNTIMED, Ints, Parts
 from service.trace.selection import ALWAYS
 
 SPAN_MAX = 1 << 52
-"""Range of exact nanoseconds, 52 days: measured on trace_processor v54, which reads times as doubles of µs."""
+"""Span in ns, 52 days, within which times are exact: trace_processor v54 reads times as doubles of µs."""
 
 
 def engine_times(starts: Ints, durations: Ints, base_ns: int) -> tuple[Ints, Ints]:
-    """Return the starts and durations of events in the engine, in ns; times beyond its range move to the edge.
+    """Return the starts and durations of events in the engine, in ns; times beyond the engine's range move to its edge.
 
     Args:
         starts: the start of each event on the trace's own clock, in ns.
@@ -23,7 +23,10 @@ def engine_times(starts: Ints, durations: Ints, base_ns: int) -> tuple[Ints, Int
 
 
 def time_base(parts: Parts) -> int:
-    """Return the start of the first event; if not all events fit into `SPAN_MAX`, that of the largest set that does."""
+    """Return the start of the first event, or 0 if no event has a time.
+
+    If the events do not all fit in `SPAN_MAX`, return the start of the span of that length with the most events.
+    """
     spans = [span for index in range(len(parts)) if (span := parts.span(index, "ts_ns"))]
     if not spans:
         return 0

@@ -1,8 +1,8 @@
 """The assignment of a trace's tracks to processes and threads of the engine, with their names.
 
 The engine identifies processes and threads by positive 32-bit numbers, and treats thread 0 of a process as its main
-thread (trace_processor v54). A track keeps its own numbers if the engine accepts them. Other numbers are assigned
-if a process of the host and a device have the same number, and to all lanes of a track after the first.
+thread (trace_processor v54). A track keeps its own numbers if the engine accepts them. New numbers are assigned
+otherwise, for a host process and a device with the same number, and for all lanes of a track after the first.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from service.trace.rank import ranks_by_pid
 from service.trace.summary import Key, Process, Summary
 
 FIRST_ASSIGNED = 2_000_000_000
-"""First number for tracks whose own numbers can't be used; Linux has no process id above 2^22."""
+"""First number assigned to tracks that can't keep their own numbers. Linux has no process id above 2^22."""
 
 
 class TrackAssigner:
@@ -39,7 +39,7 @@ class TrackAssigner:
         self.tracks: list[EngineTrack] = []
 
     def is_shared(self, pid: Key, tid: Key) -> bool:
-        """Return whether a track is both a host's thread and a device's stream, such as of process 7 and device 7."""
+        """Return whether a track is both a host thread and a device stream, for example of process 7 and device 7."""
         track = self._threads.get((pid, tid))
         return track is not None and track.get("device") is not None and track.get("host", False)
 
@@ -70,9 +70,9 @@ class TrackAssigner:
         return assigned
 
     def _pid(self, pid: Key, device: int | None) -> int:
-        """Return the engine's process for a host's process or a device.
+        """Return the engine's process for a host process or a device.
 
-        If both have the same number, the host's process keeps it; only the number 0 stays with the device.
+        If both have the same number, the host process keeps it, except that the number 0 stays with the device.
         """
         side = pid, device is not None
         if side not in self._pids:

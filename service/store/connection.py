@@ -12,7 +12,7 @@ from service.trace.errors import CatalogInUse, CatalogUnwritable, DiskFull, Trac
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 """SQLite's error codes for a full disk: for the file, and for the index of its log."""
 
-_SCHEMA_VERSION = 4
+_SCHEMA_VERSION = 5
 _BASE_VERSION = 3
 """Version of the tables below; later changes are in the migrations."""
 _TRACE = """
@@ -85,6 +85,9 @@ _MIGRATIONS = {
             " path TEXT NOT NULL, mark TEXT NOT NULL, trace TEXT, why TEXT, PRIMARY KEY (import_id, path)) STRICT;",
         ]
     ),
+    4: (  # version 4 has no index from which the library is listed without reading long summaries
+        "CREATE INDEX trace_listed ON trace (id, name, state, created_ns, size, sha256, group_id, pinned);"
+    ),
 }
 """Statements that migrate the tables of a version to the next one."""
 
@@ -149,6 +152,11 @@ class Connection:
                     self._db.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise CatalogUnwritable(f"The catalog can't be written: {error}.") from error
+
+    def version(self) -> tuple[int, int]:
+        """Return a value that differs after each change of the file, by this connection or by another one."""
+        with self._lock:
+            return self._db.total_changes, self._db.execute("PRAGMA data_version").fetchone()[0]
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Return the rows of a query."""

@@ -101,11 +101,11 @@ def document_from(tables: Iterator[pa.Table], text: bytes, columns: Path, *, red
 
 
 class _Sizes(NamedTuple):
-    """Flags of columns that would exceed the memory of DuckDB, which works on thousands of events at a time.
+    """Flags of texts that are too large for DuckDB, which works on thousands of events at a time.
 
     Attributes:
-        heavy: whether events are large.
-        long: whether categories or names are large.
+        heavy: whether the events of a row group are large; they are then read in small batches.
+        long: whether a column of categories or names is large; `_quoted` then replaces DuckDB's `to_json`.
     """
 
     heavy: bool
@@ -139,7 +139,7 @@ def _repeats(chunk: Any) -> bool:
 
 
 def _heavy_blocks(db: duckdb.DuckDBPyConnection, events: Path, sizes: _Sizes, *, redact: bool) -> Iterator[bytes]:
-    """Yield the text of all rows in order of time, like `_blocks`, with only a few rows in memory at a time."""
+    """Yield the text of all rows in order of time, like `_blocks`, but read only `_HEAVY_BATCH` rows at a time."""
     with pq.ParquetFile(events, buffer_size=_PIECE_BYTES) as file:
         db.register("few", _reader(file.schema_arrow, file.iter_batches(_HEAVY_BATCH)))
         yield from _blocks(db, "few", {}, sizes, redact=redact)
@@ -225,7 +225,7 @@ def envelope_members(columns: Path) -> bytes:
 
 
 def envelope(columns: Path, *, redact: bool, limit: int | None = None) -> bytes:
-    """Return the envelope: the text of the document without events.
+    """Return the envelope: the text of the document without events, and without secrets if `redact` is true.
 
     Args:
         columns: folder of the trace's columns.
@@ -284,7 +284,7 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
             key = token if depth == 1 else key
         elif token["empty"]:
             named = key and json.loads(key[0]) == "traceEvents"
-            if depth == 0 or (depth == 1 and named):  # the last one, since readers use the last of equal keys
+            if depth == 0 or (depth == 1 and named):  # the last match wins: readers use the last of equal keys
                 place = key and key.start(), token.start(), token.end()
         else:
             depth += 1 if token[0] in b"[{" else -1
@@ -309,7 +309,7 @@ def _connected(columns: Path, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnecti
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a JSON string."""
+    """Return a text as a JSON string, with less memory than DuckDB's `to_json` takes for large texts."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -326,6 +326,7 @@ def _blocks(
 
 
 def _check_version(connection: duckdb.DuckDBPyConnection, events: Path) -> None:
+    """Raise `ExportFailed` if the columns do not have version `COLUMNS_VERSION`."""
     versions = connection.execute(
         "SELECT value FROM parquet_kv_metadata($file) WHERE key = 'tracedock.columns'", {"file": str(events)}
     ).fetchall()
@@ -359,7 +360,7 @@ def _row_text(sizes: _Sizes) -> str:
 
 
 def _member(key: str, text: str) -> str:
-    """Return the SQL expression of a member with a comma before it; null if the expression `text` is null."""
+    """Return an SQL expression for a JSON member with a comma before it. It is null if the expression `text` is."""
     return f"""',"{key}":' || {text}"""
 
 

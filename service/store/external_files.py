@@ -1,4 +1,4 @@
-"""Files that other programs may change: they lie outside the data folder, or have a hard link there."""
+"""External files: other programs may change them, because they or hard links to them lie outside the data folder."""
 
 import errno
 import os
@@ -8,11 +8,11 @@ from pathlib import Path
 from service.trace.errors import OriginalChanged
 
 _PASS = getattr(os, "O_PATH", os.O_RDONLY)
-"""Flag to open a folder for traversal only; on Linux that needs no permission to read it."""
+"""Flag that opens a folder for traversal only; on Linux, no read permission is necessary."""
 
 
 def mark_of(status: os.stat_result) -> str:
-    """Return a mark of a file; the mark changes when the file is written to or replaced."""
+    """Return a mark of a file's inode, size and modification time; it changes if the file is written or replaced."""
     return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
 
@@ -35,7 +35,7 @@ def open_external(path: Path) -> int:
         os.close(folder)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "no plain file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return file
 
 

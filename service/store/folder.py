@@ -23,6 +23,8 @@ from service.trace.errors import CatalogInUse, DiskFull, ExportFailed
 
 EVENTS, ENVELOPE, ATTRIBUTION = "events.parquet", "envelope.json", "attribution.parquet"
 """Names of the files that ingest makes of a trace."""
+TIMELINE = "timeline.arrow"
+"""Name of a further file, for the overview; see `service.analysis.timeline_file`."""
 LISTS = "lists.json"
 """Name of a further file, for lists of the summary that are too long for the catalog; see `service.store.lists`."""
 UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"
@@ -184,13 +186,13 @@ def _make_private(path: Path, mode: int) -> None:
 
 
 def size_of(columns: Path) -> int:
-    """Return the size in bytes of a folder of columns."""
-    return sum(part.stat().st_size for part in _parts_of(columns))
+    """Return the size in bytes of a folder of columns, without `TIMELINE`, which is made anew if it is missing."""
+    return sum(part.stat().st_size for part in _parts_of(columns) if part.name != TIMELINE)
 
 
 def _parts_of(columns: Path) -> list[Path]:
-    """Return the files of a folder of columns; `LISTS` and, from an early version, `ATTRIBUTION` may be missing."""
-    optional = (columns / ATTRIBUTION, columns / LISTS)
+    """Return the files of a folder of columns; `LISTS` and, from early versions, the others may be missing."""
+    optional = (columns / ATTRIBUTION, columns / LISTS, columns / TIMELINE)
     return [columns / EVENTS, columns / ENVELOPE, *(part for part in optional if part.exists())]
 
 

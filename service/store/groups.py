@@ -117,7 +117,13 @@ class Groups:
         return [Group(**row) for row in rows]
 
     def update(
-        self, group_id: str, *, name: str | None = None, run_id: str | None = None, traces: Sequence[str] | None = None
+        self,
+        group_id: str,
+        *,
+        name: str | None = None,
+        run_id: str | None = None,
+        traces: Sequence[str] | None = None,
+        pinned: bool | None = None,
     ) -> Group:
         """Update the given fields of a group, and return the group.
 
@@ -126,6 +132,7 @@ class Groups:
             name: its new name.
             run_id: its new run id; empty to remove the run id.
             traces: ids of all its traces from now on.
+            pinned: whether retention keeps all its traces.
 
         Raises:
             UnknownGroup: no group has this id.
@@ -143,6 +150,8 @@ class Groups:
             if traces is not None:
                 db.execute("UPDATE trace SET group_id = NULL WHERE group_id = ?", (group_id,))
                 _join(db, group_id, traces)
+            if pinned is not None:
+                db.execute("UPDATE trace SET pinned = ? WHERE group_id = ?", (pinned, group_id))
         return self.get(group_id)
 
     def remove(self, group_id: str) -> None:

@@ -29,7 +29,8 @@ _COST = (
     f"iif(job.trace IS NOT NULL, {_SIZE}, (SELECT ifnull(sum(size), 0) FROM trace"
     " WHERE trace.id IN (SELECT value FROM json_each(job.request, '$.traces'))))"
 )
-_JOB_COLUMNS = f"*, {_SIZE} AS size, {_COST} AS cost"
+_TRACE_NAME = "(SELECT name FROM trace WHERE trace.id = job.trace)"
+_JOB_COLUMNS = f"*, {_SIZE} AS size, {_COST} AS cost, {_TRACE_NAME} AS trace_name"
 AGEING_BYTES_PER_S = 5_000_000
 """Bytes that one second of waiting is worth when queued jobs are ordered by cost.
 
@@ -79,6 +80,7 @@ class Job:
         error: the error of a failed job.
         size: size in bytes of the original of `trace`, or 0 without a `trace`.
         cost: size in bytes of all traces that the job works on.
+        trace_name: name of `trace`; None without a `trace`, or if it was deleted.
     """
 
     id: int
@@ -96,6 +98,7 @@ class Job:
     ended_ns: int | None = None
     size: int = 0
     cost: int = 0
+    trace_name: str | None = None
 
 
 class Jobs:

@@ -1,6 +1,7 @@
 """Limits on the lists of a summary: the catalog has their first entries; a file next to the columns has all entries."""
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,22 @@ LISTED_MAX = 4096
 ENTRY_MAX = 4096
 """Largest size in bytes of an entry as JSON; longer entries are only in the file."""
 TEXT_MAX = 1024
-"""Largest number of characters of a text of the summary."""
+"""Largest number of characters of the `host` and `backend` of a summary."""
 _LIST_MAX = {"devices": 128 << 10, "streams": 128 << 10}
 _OTHER_LIST_MAX = 1 << 20
-"""Largest size in bytes of a list in the catalog. The limit of devices and streams is lower, since
-responses that list traces contain them."""
+"""Size in bytes beyond which a list in the catalog takes no further entry.
+
+Devices and streams have a lower limit, because responses that list traces contain them.
+"""
+CACHED_MAX = 2
+"""Largest number of files of lists whose content a process keeps."""
 _LIMITED = ("counts", "processes", "threads", "devices", "streams", "steps", "ranks")
 
 
 def with_limited_lists(summary: Summary, columns: Path) -> Summary:
     """Return the summary with limited lists; each list that was cut is written to a file in full.
 
-    `totals` then has the complete lengths of the lists that were cut.
+    `totals` then has the complete lengths of the lists that were cut. Host and backend are cut, too.
 
     Args:
         summary: the summary of a trace.
@@ -55,11 +60,22 @@ def whole_summary(summary: Summary, columns: Path) -> Summary:
     """
     if not summary.totals:
         return summary
+    path = columns / LISTS
     try:
-        lists = orjson.loads((columns / LISTS).read_bytes())
+        lists = _lists(path, path.stat().st_mtime_ns)
     except (OSError, ValueError) as error:
-        raise unreadable(columns / LISTS, error) from error
+        raise unreadable(path, error) from error
     return replace(summary, **lists, totals={})
+
+
+@lru_cache(CACHED_MAX)
+def _lists(path: Path, _modified_ns: int) -> dict[str, Any]:
+    """Read a file of lists. Cached, since a page asks many questions about one trace.
+
+    A file with a new modification time is read again.
+    """
+    lists: dict[str, Any] = orjson.loads(path.read_bytes())
+    return lists
 
 
 def _first(values: Any, size_max: int) -> Any:

@@ -49,6 +49,11 @@ class Roots:
         """Return the roots of a comma-separated list of paths."""
         return cls((Path(path.strip()) for path in text.split(",") if path.strip()), excluding=excluding)
 
+    @property
+    def folders(self) -> list[str]:
+        """The paths of the roots."""
+        return [str(root) for root in self._roots]
+
     def find(self, requested: str) -> Iterator[ImportCandidate]:
         """Yield the files of a path: a single file, all files below a folder, or all files that match a pattern.
 

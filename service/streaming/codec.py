@@ -19,7 +19,7 @@ else:
 READ_SIZE = 1 << 16
 PIECE_SIZE = 1 << 16  # small enough that a piece and its events fit in the CPU cache
 
-_GzipError: type[Exception] = isal_zlib.error  # type: ignore[assignment] # its stub types the class as an instance
+_GzipError: type[Exception] = isal_zlib.error  # type: ignore[assignment] # the stub declares the class as an instance
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # at offset 1; pzstd files start with such a frame
@@ -176,7 +176,7 @@ def is_foreign(head: bytes) -> bool:
 
 
 def check_not_foreign(head: bytes) -> None:
-    """Raise `NotJson` if `is_foreign`."""
+    """Raise `NotJson` if `is_foreign` returns True."""
     for magic, description in _FOREIGN_MAGIC.items():
         if head.startswith(magic):
             raise NotJson(f"The file is {description}, not a JSON trace (plain, gzip or zstd).", offset=0)
@@ -186,7 +186,7 @@ def plain_chunks(file: BufferedReader, on_read: Callable[[int], None] | None = N
     """Yield the plain bytes of a file of JSON text or of a tar archive; see `decompressed`.
 
     Raises:
-        NotJson: the file has a known format that is neither.
+        NotJson: the file has a known format that is neither of the two.
         BadCompression, Truncated: see `decompressed`.
     """
     check_not_foreign(file_head(file))
@@ -201,7 +201,7 @@ def decompressed(file: BufferedReader, on_read: Callable[[int], None] | None = N
         on_read: called after each read with the number of the file's bytes read so far.
 
     Raises:
-        BadCompression, Truncated: the compressed stream is damaged or cut; all valid pieces before that were yielded.
+        BadCompression, Truncated: the compressed stream is damaged or cut; all earlier, valid pieces were yielded.
     """
     decoder = _DECODERS[compression_of(file_head(file))]()
     consumed = 0

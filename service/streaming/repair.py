@@ -73,19 +73,19 @@ _TO_END_OF_VALUE = _pattern(rb'(?:[^"\\]++|\\[^"]|\\?"(?!~(?:[,\]}]|\Z))){0,4096
 _ENDING_QUOTE = _pattern(rb'(\\?)"')
 _COLON_LOST = _pattern(rb"~(?:<ANY SCALAR>~[,}]|[{\[])")
 
-# Text that lookahead reads after a comma, up to the next opening bracket: in an object, in an array, between values.
+# Text that lookahead reads after a comma, up to the next opening bracket, in an object, in an array or between values.
 _NEXT_MEMBER = _pattern(rb"(?:~<ANY STRING>~:~<ANY SCALAR>~,)*~<ANY STRING>~:~(?:<ANY SCALAR>|([{\[]))")
 _NEXT_ITEM = _pattern(rb"(?:~<ANY SCALAR>~,)*~(?:<ANY SCALAR>|([{\[]))")
 _NEXT_VALUE = _pattern(rb"~(?:\Z|([{\[]))")
 _SEPARATE_ITEM = _pattern(rb'(?<!")["{\[]|(?<=[ \t\n\r])(?:<LITERAL>[ \t\n\r]++)*(?:["{\[]|<LITERAL>~[,\]])')
-# Text after a comma that proves the comma to be a separator: in an object, in an array, between values.
+# Text after a comma which proves that the comma is a separator, in an object, in an array or between values.
 _FITS_MEMBER = _pattern(rb"~(?:<ANY STRING>~:|\}|\Z)")
 _FITS_ITEM = _pattern(rb"~(?:<ANY SCALAR>~[,\]]|[\[{\]]|\Z)")
 _FITS_VALUE = _pattern(rb"~(?:\{|\Z)")
 
 _NOT_A_NUMBER = re.compile(
     rb"[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?|[0-9]+\.#(?:inf|ind|[qs]nan)[0-9]*)", re.IGNORECASE
-)  # as Python, C and the C library of Windows write them
+)  # the notations of Python, of C and of the C library of Windows
 _LEADING_ZERO = re.compile(rb"(-?)0+((?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _CONTROLS = [(bytes([n]), json.dumps(chr(n))[1:-1].encode()) for n in range(0x20)]
@@ -131,7 +131,7 @@ class Damage(StrEnum):
 
 
 class Repair(NamedTuple):
-    """One change: the damage, and the offset in the piece of its first byte.
+    """One change: the kind of damage, and the offset of its first byte in the piece.
 
     For missing text, the offset is that of the insertion. A string has at most one repair of each kind; adjacent
     ill-formed sequences share a repair.
@@ -158,8 +158,8 @@ class Unrepairable(Exception):
     """A piece has no evident repair.
 
     Args:
-        reason: one sentence.
-        offset: the byte of the piece at which the repair was given up.
+        reason: explanation, in one sentence.
+        offset: offset in the piece at which the repair was given up.
     """
 
     def __init__(self, reason: str, offset: int) -> None:
@@ -569,14 +569,14 @@ class _Repairer:
         return reading_on or fitting
 
     def _ends_value(self, at: int) -> bool:
-        """Return whether a string may end here: the text after it is valid, or only lacks a comma."""
+        """Return whether a string may end at `at`: the text after it is valid, or only lacks a comma."""
         behind = _past(_CLOSERS_RUN, self._text, at)
         if behind == len(self._text) or self._text[behind] == _COMMA:
             return True
         return bool(self._reads_on(at, len(self._stack), comma_lost=True))
 
     def _fits(self, at: int) -> bool:
-        """Return whether a string may end here, judging by the text up to the next comma and directly after it."""
+        """Return whether a string may end at `at`, by the text up to the next comma and directly after that comma."""
         text, depth = self._text, len(self._stack)
         at = _past(_SPACE, text, at)
         while depth and at < len(text) and text[at] == self._stack[depth - 1]:
@@ -592,7 +592,7 @@ class _Repairer:
         return bool(pattern.match(text, at + 1, at + _WINDOW))
 
     def _reads_on(self, at: int, depth: int, *, comma_lost: bool = False) -> int:
-        """Return how far the structure is valid after a value that ends here, inside `depth` open brackets.
+        """Return how far the structure is valid after a value that ends at `at`, inside `depth` open brackets.
 
         The result is the end of the text, if all brackets are closed there, or an offset after `_ENOUGH` bytes or
         `_STEPS` steps; 0 if the structure is invalid before that. Strings and words need not be valid. With

@@ -26,7 +26,7 @@ class Progress:
 class GrowingFile(io.RawIOBase):
     """A file that another process is writing; reads block until bytes are available.
 
-    The file is opened once, so it may be renamed meanwhile. One thread reads through an `io.BufferedReader`, whose
+    The file is opened once, so it may be renamed while it grows. One thread reads through an `io.BufferedReader`, whose
     `read1` returns the available bytes without waiting for more. Another thread reports the size.
 
     Args:
@@ -47,7 +47,7 @@ class GrowingFile(io.RawIOBase):
         return self._complete
 
     def grow(self, to_bytes: int) -> None:
-        """Report that the file has this many bytes now, and that more may come."""
+        """Report that the file now has `to_bytes` bytes, and that more may follow."""
         with self._changed:
             self._available = max(self._available, to_bytes)
             self._changed.notify()

@@ -11,7 +11,7 @@ _IN_FILE_NAME = re.compile(r"(?<![a-z])(?<!local[-_.])(?:rank|worker)[-_.]?(\d{1
 
 
 def whole_number(value: object) -> int | None:
-    """Return the value if it is a non-negative integer of 63 bits, else None."""
+    """Return the value if it is a non-negative integer that fits in 63 bits, else None."""
     return value if type(value) is int and 0 <= value < 1 << 63 else None
 
 
@@ -39,7 +39,7 @@ def world_size_of(envelope: Mapping[str, Any]) -> int | None:
 
 
 def merged_ranks(envelope: Mapping[str, Any]) -> list[MergedRank]:
-    """Return the ranks of a merged trace from its envelope; empty if it is not merged, or the list is malformed."""
+    """Return the ranks in the envelope of a merged trace; empty if the trace is not merged or the list is malformed."""
     provenance = envelope.get("tracedock")
     merged = provenance.get("merged") if isinstance(provenance, Mapping) else None
     ranks = [dict(rank) for rank in merged if isinstance(rank, Mapping)] if isinstance(merged, list) else []
@@ -52,5 +52,5 @@ def _are_pids(pids: object) -> bool:
 
 
 def ranks_by_pid(ranks: Iterable[MergedRank]) -> dict[int, int]:
-    """Return the rank of each process of a merged trace."""
+    """Return the rank of each process of a merged trace, by the pid in the merged trace."""
     return {pids[0]: rank["rank"] for rank in ranks for pids in rank["pids"] if isinstance(pids[0], int)}

@@ -136,7 +136,7 @@ class Attribution(TypedDict, total=False):
 
 
 class Residual(TypedDict):
-    """Distances in ns between the ends of collectives on a rank and the middle of their ends on all ranks."""
+    """Distances in ns between the ends of collectives on a rank and the median of their ends on all ranks."""
 
     median: int
     p95: int

@@ -4,10 +4,12 @@ The pages are shells: their scripts request all data from the JSON API of the sa
 store, and the page of an unknown trace is still a page, whose script shows the API's problem.
 """
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from starlette.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 from starlette.types import Scope
@@ -33,27 +35,109 @@ _HERE = Path(__file__).parent
 _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
 
 
-def router() -> APIRouter:
-    """Return the routes of the pages, which are not in OpenAPI: `/`, `/traces/{id}`, `/groups/{id}`, `/login`."""
-    pages = APIRouter(include_in_schema=False)
-    templates = Jinja2Templates(_HERE / "templates")
+_templates = Jinja2Templates(_HERE / "templates")
 
-    def page(request: Request, template: str, **context: Any) -> Response:
-        context["visitor"] = request.scope.get("visitor")
-        context["root"] = request.scope.get("root_path", "").rstrip("/")
-        return templates.TemplateResponse(request, template, context, headers=_HEADERS)
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def page(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+    """Return a page made of a template."""
+    context["visitor"] = request.scope.get("visitor")
+    context["root"] = _root(request)
+    context["path"] = request.url.path.removeprefix(context["root"])
+    return _templates.TemplateResponse(request, template, context, status_code=status, headers=_HEADERS)
+
+
+def _root(request: Request) -> str:
+    """Return the path that the application is mounted at; empty at the root of its host."""
+    root: str = request.scope.get("root_path", "")
+    return root.rstrip("/")
+
+
+def not_found_handler(otherwise: Handler) -> Handler:
+    """Return a handler of unknown paths: browsers receive a page that lists what exists.
+
+    Args:
+        otherwise: the handler of other requests.
+    """
+
+    async def handle(request: Request, error: Exception) -> Response:
+        is_page = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+        if is_page and not request.url.path.removeprefix(_root(request)).startswith("/api/"):
+            return page(request, "not_found.html", status=404)
+        return await otherwise(request, error)
+
+    return handle
+
+
+def router() -> APIRouter:
+    """Return the routes of the pages, which are not in OpenAPI."""
+    pages = APIRouter(include_in_schema=False)
 
     @pages.get("/")
-    def index(request: Request, name: str = "") -> Response:  # noqa: ARG001 - list.js reads it
-        return page(request, "index.html")
+    def library(  # noqa: PLR0913, PLR0917 - library/address.js reads all but the first
+        request: Request,
+        q: str = "",  # noqa: ARG001
+        state: str = "",  # noqa: ARG001
+        kind: str = "",  # noqa: ARG001
+        gpu: str = "",  # noqa: ARG001
+        pinned: str = "",  # noqa: ARG001
+        damaged: str = "",  # noqa: ARG001
+        sort: str = "",  # noqa: ARG001
+        order: str = "",  # noqa: ARG001
+        open: str = "",  # noqa: A002, ARG001 - as in the address
+        offset: str = "",  # noqa: ARG001
+    ) -> Response:
+        return page(request, "library.html")
+
+    @pages.get("/traces")
+    def traces(request: Request) -> Response:
+        return RedirectResponse(f"{_root(request)}/")
+
+    @pages.get("/groups")
+    def groups(request: Request) -> Response:
+        return RedirectResponse(f"{_root(request)}/?kind=run")
+
+    @pages.get("/jobs")
+    def jobs(request: Request) -> Response:
+        return page(request, "jobs.html")
 
     @pages.get("/traces/{trace_id}")
-    def trace(request: Request, trace_id: str, args: str = "") -> Response:  # noqa: ARG001 - args.js reads it
+    def trace(  # noqa: PLR0913, PLR0917 - the scripts read all but the first two
+        request: Request,
+        trace_id: str,
+        args: str = "",  # noqa: ARG001
+        start_ns: str = "",  # noqa: ARG001
+        end_ns: str = "",  # noqa: ARG001
+        from_ns: str = "",  # noqa: ARG001
+        to_ns: str = "",  # noqa: ARG001
+        analysis: str = "",  # noqa: ARG001
+        steps: str = "",  # noqa: ARG001
+        options: str = "",  # noqa: ARG001
+    ) -> Response:
         return page(request, "trace.html", trace_id=trace_id)
+
+    @pages.get("/traces/{trace_id}/sql")
+    def sql(request: Request, trace_id: str, q: str = "", args: str = "") -> Response:  # noqa: ARG001 - page.js reads it
+        return page(request, "sql.html", trace_id=trace_id)
 
     @pages.get("/groups/{group_id}")
     def group(request: Request, group_id: str) -> Response:
         return page(request, "group.html", group_id=group_id)
+
+    @pages.get("/compare")
+    def compare(  # noqa: PLR0913, PLR0917 - place.js reads all but the first
+        request: Request,
+        base: str = "",  # noqa: ARG001
+        other: str = "",  # noqa: ARG001
+        base_steps: str = "",  # noqa: ARG001
+        steps: str = "",  # noqa: ARG001
+        show: str = "",  # noqa: ARG001
+        by: str = "",  # noqa: ARG001
+        threshold_pct: str = "",  # noqa: ARG001
+        least_ms: str = "",  # noqa: ARG001
+    ) -> Response:
+        return page(request, "compare.html")
 
     @pages.get("/login")
     def login(request: Request, next: str = "", failed: str | None = None) -> Response:  # noqa: A002 - as in the address

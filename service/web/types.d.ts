@@ -179,6 +179,39 @@ interface Group {
   ranks: GroupRank[];
 }
 
+/** A run or a single trace, as the library lists it. */
+interface LibraryEntry {
+  run: { id: string; name: string; run_id: string | null } | null;
+  trace: { id: string; parent: string | null; rank: Int | null; world_size: Int | null; merged: Int; error: ProblemFields | null } | null;
+  name: string;
+  uploaded_at: string;
+  size: Int;
+  span_ns: Int | null;
+  events: Int | null;
+  steps: Int | null;
+  traces: Int;
+  matching: Int;
+  ranks: Int;
+  world_size: Int | null;
+  backend: string | null;
+  gpus: string[];
+  has_gpu_work: boolean;
+  states: Partial<Record<"queued" | "ingesting" | "ready" | "failed", Int>>;
+  pinned: Int;
+  damaged: Int;
+  incomplete: Int;
+  repaired: Int;
+  refused: Int;
+  progress: Progress;
+}
+
+interface LibraryPage {
+  entries: LibraryEntry[];
+  total: Int;
+  traces: Int;
+  stored: Int;
+}
+
 interface Job {
   id: string;
   state: string;
@@ -186,6 +219,20 @@ interface Job {
   eta_s: number | null;
   error: ProblemFields | null;
   result: { traces: string[] };
+}
+
+interface ImportJob extends Job {
+  request: { path: string };
+  result: { traces: string[]; skipped?: Int; files?: { path: string; trace: string | null; why: string | null }[] };
+}
+
+/** A job of any kind, as the page of jobs lists it. */
+interface ListedJob extends Job {
+  kind: string;
+  trace: string | null;
+  trace_name: string | null;
+  request: { path?: string; traces?: string[] };
+  ended_at: string | null;
 }
 
 interface EngineNote {
@@ -277,7 +324,14 @@ interface Analysis {
   parameters: Record<string, ParameterSchema>;
 }
 
+interface SkippedTrace {
+  rank: Int | null;
+  name: string;
+  reason: string;
+}
+
 interface AnalysisAnswer {
+  skipped: SkippedTrace[];
   analysis: string;
   definition: string;
   source: string;
@@ -298,9 +352,17 @@ interface Window {
 
 /** Elements of the templates that are more than an HTMLElement, by id. */
 interface ElementsById {
-  "analysis-name": HTMLSelectElement;
+  contents: HTMLDetailsElement;
+  files: HTMLDetailsElement;
   "analysis-part": HTMLSelectElement;
-  "analysis-run": HTMLButtonElement;
+  "compare-base": HTMLInputElement;
+  "compare-base-steps": HTMLSelectElement;
+  "compare-by": HTMLSelectElement;
+  "compare-ms": HTMLInputElement;
+  "compare-other": HTMLInputElement;
+  "compare-other-steps": HTMLSelectElement;
+  "compare-pct": HTMLInputElement;
+  "compare-swap": HTMLButtonElement;
   confirm: HTMLDialogElement;
   "confirm-no": HTMLButtonElement;
   "confirm-yes": HTMLButtonElement;
@@ -309,15 +371,37 @@ interface ElementsById {
   "cut-open": HTMLAnchorElement;
   "engine-args": HTMLSelectElement;
   "file-input": HTMLInputElement;
-  filter: HTMLInputElement;
+  "chosen-compare": HTMLAnchorElement;
+  "filter-damaged": HTMLInputElement;
+  "filter-gpu": HTMLSelectElement;
+  "filter-kind": HTMLSelectElement;
+  "filter-pinned": HTMLInputElement;
+  "filter-state": HTMLSelectElement;
+  "folder-input": HTMLInputElement;
+  "import-group": HTMLInputElement;
+  "import-mode": HTMLSelectElement;
+  "import-path": HTMLInputElement;
+  "import-watch": HTMLInputElement;
   "login-next": HTMLInputElement;
   "merge-align": HTMLSelectElement;
   "merge-run": HTMLButtonElement;
-  newer: HTMLButtonElement;
-  older: HTMLButtonElement;
+  "name-run": HTMLDialogElement;
+  "name-run-name": HTMLInputElement;
+  next: HTMLButtonElement;
+  previous: HTMLButtonElement;
+  search: HTMLInputElement;
+  "sort-by": HTMLSelectElement;
+  "run-measure": HTMLSelectElement;
+  "sql-args": HTMLSelectElement;
+  "overview-canvas": HTMLCanvasElement;
+  "overview-download": HTMLAnchorElement;
+  "overview-perfetto": HTMLAnchorElement;
+  "overview-sql": HTMLAnchorElement;
   "sql-cancel": HTMLButtonElement;
   "sql-input": HTMLTextAreaElement;
   "sql-limit": HTMLSelectElement;
+  "sql-save-name": HTMLInputElement;
+  "trace-link": HTMLAnchorElement;
 }
 
 type ElementById<Id extends string> = Id extends keyof ElementsById

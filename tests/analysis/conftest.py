@@ -93,6 +93,7 @@ def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.Temp
         *traces: Path | str | Events,
         base: Sequence[Path | str | Events] = (),
         selection: Selection | None = None,
+        base_selection: Selection | None = None,
         **parameters: Any,
     ) -> AnswerRows:
         sources = [
@@ -101,7 +102,13 @@ def ask(read_once: Callable[[Path | str], Source], tmp_path_factory: pytest.Temp
         ]
         question = question_of(name)
         inputs = [
-            AnalysisInput(source.columns, source.summary, selection, source.name, is_base=place >= len(traces))
+            AnalysisInput(
+                source.columns,
+                source.summary,
+                base_selection if place >= len(traces) and base_selection else selection,
+                source.name,
+                is_base=place >= len(traces),
+            )
             for place, source in enumerate(sources)
         ]
         return AnswerRows(answer_question(question, parameters_of(question, parameters), inputs, readings))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import BadAnalysisRequest
+from service.trace.selection import Selection
 from tests.analysis.conftest import Ask, Rows, real
 from tests.analysis.test_steps import event
 from tests.conftest import DATA, SHARED, needs_shared
@@ -44,8 +45,11 @@ def test_each_name_is_counted_on_both_sides(
         assert [row["base_duration_ns"], row["duration_ns"]] == sums
         assert row["duration_difference_ns"] == sums[1] - sums[0]
         assert [row["base_per_step_ns"], row["per_step_ns"]] == [sums[0], pytest.approx(sums[1] / steps)]
+        difference = sums[1] / steps - sums[0]
+        assert row["per_step_difference_ns"] == pytest.approx(difference)
+        both = counts[0][name] and counts[1][name] and sums[0]
+        assert row["ratio"] == (pytest.approx(sums[1] / steps / sums[0]) if both else None)
         if counts[0][name] and counts[1][name]:
-            difference = sums[1] / steps - sums[0]
             direction = "slower" if difference > 0 else "faster"
             assert row["verdict"] == (direction if abs(difference) > max(1000, sums[0] * 0.05) else "same")
         else:
@@ -92,6 +96,53 @@ def test_steps_are_compared_by_category_and_by_place(ask: Ask) -> None:
     assert rows["other"]["verdict"] == "slower"
     places = [(row["place"], row["base_step"], row["step"], row["verdict"]) for row in answer["each_step"]]
     assert places == [(0, 0, 0, "same"), (1, None, 1, "new")]
+
+
+@settings(max_examples=12)
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=4), min_size=2, max_size=4),
+    st.data(),
+)
+def test_two_steps_of_one_trace_are_compared(ask: Ask, steps: list[list[tuple[str, int]]], data: st.DataObject) -> None:
+    base, other = (data.draw(st.integers(0, len(steps) - 1)) for _ in range(2))
+    events = [event("user_annotation", f"ProfilerStep#{at}", at * 100, 100) for at in range(len(steps))]
+    events += [
+        event("kernel", name, at * 100 + place * 10, dur)
+        for at, work in enumerate(steps)
+        for place, (name, dur) in enumerate(work)
+    ]
+    selections = {"base_selection": Selection(steps=[base]), "selection": Selection(steps=[other])}
+    answer = ask("compare", events, base=[events], bounds="host", **selections)
+    sums = [{name: sum(dur * 1000 for key, dur in steps[at] if key == name) for name, _ in steps[at]}
+            for at in (base, other)]  # fmt: skip
+    assert {row["name"]: (row["base_duration_ns"], row["duration_ns"]) for row in answer["kernels"]} == {
+        name: (sums[0].get(name, 0), sums[1].get(name, 0)) for name in {**sums[0], **sums[1]}
+    }
+    [step] = answer["each_step"]
+    assert (step["base_step"], step["step"]) == (base, other)
+    assert {(row["base_steps"], row["steps"]) for row in answer["steps"]} == {(1, 1)}
+
+
+def test_trace_without_steps_counts_as_one_and_a_note_says_so(ask: Ask) -> None:
+    bare, stepped = [event("kernel", "a", 0, 40)], trace(("a", 40), steps=2)
+    answer = ask("compare", bare, stepped)
+    assert {(row["base_steps"], row["steps"]) for row in answer["steps"]} == {(0, 2)}
+    assert answer.answer.notes == ["The base has no steps: each of its traces counts as one step."]
+    [row] = answer["kernels"]
+    assert (row["per_step_difference_ns"], row["ratio"], row["verdict"]) == (-20_000, 0.5, "faster")
+    assert ask("compare", stepped, bare).answer.notes == [
+        "The other side has no steps: each of its traces counts as one step."
+    ]
+    assert ask("compare", bare, bare).answer.notes == ["Neither side has steps: each trace counts as one step."]
+
+
+def test_parts_of_a_step_add_up_to_its_difference(ask: Ask) -> None:
+    rows = ask("compare", TRAIN, STACKS)["steps"]
+    total, *parts = [row["difference_ns"] for row in rows]
+    assert sum(parts) == pytest.approx(total)
+    assert [row["ratio"] for row in rows] == [
+        pytest.approx(row["mean_ns"] / row["base_mean_ns"]) if row["base_mean_ns"] else None for row in rows
+    ]
 
 
 def test_trace_compared_with_itself_is_the_same(ask: Ask) -> None:

@@ -24,8 +24,8 @@ def op(name: str, start: float, dur: float, cat: str = "cpu_op") -> Event:
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": dur, "args": {}}
 
 
-def counted(start: float, name: str, **metrics: Any) -> Event:
-    """Return a range with metrics. The ranges of a trace are adjacent, even if their kernels are not."""
+def profiler_range(start: float, name: str, **metrics: Any) -> Event:
+    """Return a range of the profiler with metrics. Ranges are adjacent, even if their kernels are not."""
     return {
         "ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": 0, "tid": 0, "ts": start, "dur": 10,
         "args": metrics,
@@ -35,24 +35,22 @@ def counted(start: float, name: str, **metrics: Any) -> Event:
 OPS = [op("aten::conv2d", 0, 50), op("aten::cudnn_convolution", 5, 40), op("aten::add", 60, 20)]
 LAUNCHES = [
     call(10, 1),
-    {
-        **call(10.25, 2, name="cuLaunchKernel", dur=0.5),
-        "cat": "cuda_driver",
-    },  # called within the preceding runtime call
+    # the runtime's call calls the driver: both are one launch
+    {**call(10.25, 2, name="cuLaunchKernel", dur=0.5), "cat": "cuda_driver"},
     call(20, 3, name="cudaLaunchKernelExC"),
-    call(30, 4, name="cudaMemcpyAsync"),
+    call(30, 4, name="cudaMemcpyAsync"),  # launches no kernel
     call(65, 5, name="cudaLaunchCooperativeKernel"),
     {**call(90, 6, name="cuLaunchKernelEx"), "cat": "cuda_driver"},
 ]
 RANGES = [
-    counted(10, "fft", **{FMA: 5, ADD: 7}),
-    counted(20, "fft", **{FMA: 6, ADD: 0.5}),
-    counted(30, "__missing__", **{FMA: 2**60, ADD: "n/a"}),
-    counted(40, "add", **{ADD: 3, "device": 0}),
+    profiler_range(10, "fft", **{FMA: 5, ADD: 7}),
+    profiler_range(20, "fft", **{FMA: 6, ADD: 0.5}),
+    profiler_range(30, "__missing__", **{FMA: 2**60, ADD: "n/a"}),
+    profiler_range(40, "add", **{ADD: 3, "device": 0}),
 ]
 
 
-def test_counters_belong_to_operators_around_the_launch_of_equal_order(ask: Ask) -> None:
+def test_counters_belong_to_operators_around_the_launch_with_the_index_of_the_range(ask: Ask) -> None:
     answer = ask("counters", [*OPS, *LAUNCHES, *RANGES])
     conv, add = ("aten::cudnn_convolution", "aten::conv2d"), ("aten::add", "aten::add")
     assert [tuple(row.values())[1:] for row in answer["counters"]] == [
@@ -72,11 +70,11 @@ def test_counters_belong_to_operators_around_the_launch_of_equal_order(ask: Ask)
     assert len(ask("counters", [*OPS, *LAUNCHES, *RANGES], ranges=3)["ranges"]) == 3
 
 
-@pytest.mark.parametrize("fewer", [1, 2])
-def test_unequal_numbers_of_ranges_and_launches_leave_ranges_unlinked_with_a_reason(ask: Ask, fewer: int) -> None:
-    answer = ask("counters", [*OPS, *LAUNCHES, *RANGES[fewer:]])
+@pytest.mark.parametrize("missing", [1, 2])
+def test_unequal_numbers_of_ranges_and_launches_leave_ranges_unlinked_with_a_reason(ask: Ask, missing: int) -> None:
+    answer = ask("counters", [*OPS, *LAUNCHES, *RANGES[missing:]])
     assert answer["totals"][0]["linked_ranges"] == 0
-    assert answer["totals"][0]["reason"].startswith(f"There are {4 - fewer} ranges and 4 launches of kernels")
+    assert answer["totals"][0]["reason"].startswith(f"There are {4 - missing} ranges and 4 launches of kernels")
     assert {row[name] for row in answer["counters"] for name in ("op", "top_op")} == {None}
     assert {row[name] for row in answer["ranges"] for name in ("op", "op_stack", "call", "call_start_ns")} == {None}
 
@@ -97,11 +95,11 @@ METRICS = st.dictionaries(NAMES, st.integers(0, 2**40) | st.just("x") | st.just(
 def test_sums_equal_a_plain_loop(ask: Ask, ranges: list[tuple[str, str, dict[str, Any]]]) -> None:
     events: list[Event] = []
     values: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for place, (name, kernel, metrics) in enumerate(ranges):
+    for index, (name, kernel, metrics) in enumerate(ranges):
         events += [
-            op(name, 10 * place, 5),
-            call(10 * place + 1, place + 1),
-            counted(1000 + 10 * place, kernel, **metrics),
+            op(name, 10 * index, 5),
+            call(10 * index + 1, index + 1),
+            profiler_range(1000 + 10 * index, kernel, **metrics),
         ]
         for counter, value in metrics.items():
             if isinstance(value, int):
@@ -119,12 +117,12 @@ def test_sums_equal_a_plain_loop(ask: Ask, ranges: list[tuple[str, str, dict[str
         assert row["mean"] == row["sum"] / row["ranges"]
 
 
-def test_trace_of_ranges_is_referred_to_counters(ask: Ask) -> None:
+def test_analyses_of_gpu_time_refer_a_trace_with_only_ranges_to_counters(ask: Ask) -> None:
     for name in ("temporal_breakdown", "kernel_breakdown", "launch_stats", "gpu_summary", "comm_overlap"):
         with pytest.raises(NotApplicable, match="range profiler was on: GPU work has counters"):
             ask(name, [*OPS, *LAUNCHES, *RANGES])
     [row] = ask("temporal_breakdown", [*OPS, *LAUNCHES, *RANGES, work(100, 1)])["breakdown"]
-    assert row["busy_ns"] == 1_000, "a range is no work: it spans all passes of the profiler"
+    assert row["busy_ns"] == 1_000, "a range is not work: it spans all passes of the profiler"
 
 
 def test_trace_without_ranges_is_not_applicable(ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""HTA agrees with our answers on traces whose times are whole µs: HTA reads these exactly.
+"""HolisticTraceAnalysis (HTA) agrees with our answers on traces whose times are whole µs: HTA reads these exactly.
 
 HTA orders several changes in one µs by an unstable sort. So the tests compare series at the end of each µs, and compare
 their statistics only if no two changes share a µs.
@@ -49,7 +49,7 @@ def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def last(rows: Rows, *keys: str, value: str) -> dict[tuple[Any, ...], Any]:
-    """Return the last value of each key, in order of the rows."""
+    """Return, for each combination of the keys' values, the value in the last row that has it."""
     return {tuple(row[key] for key in keys): row[value] for row in rows}
 
 

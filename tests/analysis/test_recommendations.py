@@ -199,7 +199,7 @@ def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
     }
     trace = of(tmp_path, event("user_annotation", LOADER, 60, 6), kernel(0, 60), kernel(66, 34), name="loads")
     assert figures(ask("recommendations", trace), "dataloader") == {
-        "time of steps in waiting for a DataLoader": 6_000, "time of steps": 100_000, "number of steps": 1
+        "waiting for a DataLoader during steps": 6_000, "time of steps": 100_000, "number of steps": 1
     }  # fmt: skip
 
 
@@ -356,5 +356,8 @@ def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> No
     answer = ask("recommendations", *paths)
     [row] = [row for row in answer["recommendations"] if row["rule"] == "utilization"]
     assert (row["rank"], row["ranks"], row["value"], row["start_ns"]) == (1, "0, 1", 40, 10_000)
-    assert row["reason"] == "On 2 of 3 ranks, from 10.0 to 40.0 %. On rank 1: A kernel runs in 10.0 % of the steps."
+    assert row["reason"] == (
+        "On 2 of 3 ranks, from 10.0 to 40.0 %. On rank 1: A kernel runs in 10.0 % of the time from the first step to"
+        " the last."
+    )
     assert {row["rank"] for row in answer["evidence"]} == {0, 1}

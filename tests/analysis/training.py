@@ -14,7 +14,7 @@ Event = dict[str, Any]
 
 MAIN, ENGINE = 100, 101
 FIRST, SECOND, REDUCING = 7, 20, 24
-"""Streams: the forward and backward passes compute on the first two; the third reduces gradients."""
+"""Streams: the forward pass computes on the first two, backward and optimizer on the first; the third reduces."""
 
 
 @dataclass
@@ -38,8 +38,8 @@ class Training:
 
     def __post_init__(self) -> None:
         self._now = 1000  # the time of the running thread; the other thread is idle
-        self._over = dict.fromkeys((FIRST, SECOND, REDUCING), 0)
-        self._waits = dict.fromkeys((FIRST, SECOND, REDUCING), 0)
+        self._over = dict.fromkeys((FIRST, SECOND, REDUCING), 0)  # the end of the last work of each stream
+        self._waits = dict.fromkeys((FIRST, SECOND, REDUCING), 0)  # the time until which each stream must wait
         self._correlation = self._sequence = self._kernels = 0
         for number in range(self.steps):
             with self._slice(f"ProfilerStep#{number}", MAIN, "user_annotation"):

@@ -1,6 +1,7 @@
-"""Figures of a step: wall time, and the memory of all processes that take part.
+"""Figures of a step of the benchmark: wall time, and the memory of all processes that take part.
 
-Peaks are the kernel's high-water marks of each process; ``together`` is the largest sum of all processes at a time.
+The peak of a process is the kernel's `VmHWM`: the most since the process started, so an earlier step may have caused
+it. ``together_mb`` is the largest sum over all processes in one sample.
 """
 
 import os
@@ -18,12 +19,22 @@ import psutil
 from tests.server import Server
 
 SAMPLE_EVERY_S = 0.25  # a sample takes some milliseconds of processor time, which the step may need
-QUIET_S, BUSY_S = 5, 0.1
+QUIET_S = 5
+"""Seconds in a row in which a server must be idle before the next step."""
+BUSY_S = 0.1
+"""Seconds of processor time in a second from which a server counts as busy."""
 
 
 @dataclass
 class Row:
-    """The figures of a step: wall time in seconds, and memory in MB, by role (peaks) and of all processes together."""
+    """The figures of a step of the benchmark.
+
+    Attributes:
+        step: name of the step.
+        wall_s: wall time in seconds.
+        peak_mb: largest peak of a process, in MB, by role.
+        together_mb: memory of all processes together, in MB.
+    """
 
     step: str
     wall_s: float
@@ -106,10 +117,10 @@ def role_of(process: psutil.Process) -> str:
     roles = {
         "--stdiod": "engine",
         "tracedock fork server": "fork server",
-        "tracedock ingest": "worker",
+        "tracedock ingest": "ingest",
         "tracedock export": "export",
         "tracedock render": "rendering",
-        "tracedock derive": "maker",
+        "tracedock derive": "derive",
         "tracedock analysis": "analysis",
     }
     return next((role for mark, role in roles.items() if mark in words), "server")

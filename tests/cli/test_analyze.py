@@ -82,13 +82,30 @@ def test_analyze_compares_files_with_those_of_a_base(run: Run, files: list[Path]
     assert (alone.exit_code, "1 trace was given without a base" in alone.stderr) == (1, True)
 
 
+def test_analyze_compares_two_steps_of_a_file(run: Run, files: list[Path]) -> None:
+    first, second = (json.dumps({"steps": [step]}) for step in (3, 4))
+    sides = ("--base", str(files[0]), "--base-selection", first, "--selection", second)
+    document = json.loads(run("analyze", str(files[0]), "compare", *sides, "-f", "json").stdout)
+    table = document["tables"]["each_step"]
+    places = [[column["name"] for column in table["columns"]].index(name) for name in ("base_step", "step")]
+    assert [[row[place] for place in places] for row in table["rows"]] == [[3, 4]]
+    refused = run("analyze", str(files[0]), "compare", "--with", str(files[1]), "--base-selection", first)
+    assert (refused.exit_code, "needs a base" in refused.stderr) == (1, True)
+    invalid = run("analyze", str(files[0]), "compare", *sides[:2], "--base-selection", '{"step": [1]}')
+    assert (invalid.exit_code, "--base-selection" in invalid.stderr) == (2, True)
+
+
 def test_analyze_sends_all_options_for_a_group(run: Run, ranks_server: Server) -> None:
     ranks_server.groups = [{"id": "00112233aabb", "name": "run", "traces": 2, "created_at": "2026-11-20T18:45:00Z"}]
     ranks_server.script("GET", "/groups/00112233aabb/analysis/compare", answer(main=[[0]]))
-    result = run("analyze", "run", "compare", "--base", "rank0.json", "--wait", "5")
+    result = run("analyze", "run", "compare", "--base", "rank0.json", "--base-selection", "{}", "--wait", "5")
     assert result.stdout.splitlines() == ["rank", "0"]
     query = ranks_server.sent("GET")[-1].query
-    assert {key: query[key] for key in ("base", "wait", "format")} == {"base": RANK0, "wait": "5.0", "format": "json"}
+    assert {key: query[key] for key in ("base", "base_selection", "wait")} == {
+        "base": RANK0,
+        "base_selection": "{}",
+        "wait": "5.0",
+    }
 
 
 def test_analyze_sends_the_ids_of_traces(run: Run, ranks_server: Server) -> None:

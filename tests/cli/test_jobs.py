@@ -1,4 +1,4 @@
-"""The commands `jobs`: list, show, follow and cancel."""
+"""The command `jobs`, and its subcommands `show`, `follow` and `cancel`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT = "2026-11-21T21:00:00.123Z"
 
 
 def a_job(number: int, kind: str = "split", state: str = "running", **changed: Any) -> dict[str, Any]:
-    """Return a job of the API."""
+    """Return a job as the API describes it."""
     return {
         "id": str(number), "kind": kind, "state": state, "priority": "interactive", "trace": RANK0, "request": {},
         "attempts": 1, "created_at": AT, "started_at": AT, "ended_at": None,
@@ -36,7 +36,7 @@ JOBS = [
 
 @pytest.fixture
 def busy(server: Server) -> Server:
-    """Serve jobs of all kinds, two per page."""
+    """Serve four jobs of different kinds, two per page."""
     server.traces = [trace(RANK0, "rank0.json")]
     server.script("GET", "/jobs", *[
         json_answer({"jobs": JOBS[:2], "next": "two"}), json_answer({"jobs": JOBS[2:], "next": None}),
@@ -81,6 +81,7 @@ def test_followed_job_prints_its_new_traces(run: Run, server: Server) -> None:
     followed = run("jobs", "follow", "4")
     assert followed.exit_code == 0, followed.stderr
     assert "made\ta b" in followed.stdout
+    # 250 of 1,000, rounded down to a tenth: a line for each report would flood a log
     assert "split 4: 20 % of 1,000 events, running" in followed.stderr
 
 

@@ -1,3 +1,5 @@
+"""Options of a selection, and the requests that commands send for them."""
+
 from __future__ import annotations
 
 import json
@@ -14,13 +16,20 @@ ID = "9f2c41d07a3b"
 
 
 @pytest.fixture
-def traced(server: Server) -> Server:
+def trace_server(server: Server) -> Server:
+    """Serve a trace."""
     server.traces = [trace(ID, "rank0.json")]
-    server.script("POST", f"/traces/{ID}/split", *[json_answer({"pieces": [], "events": 0})] * 2)
     return server
 
 
-def selected(run: Run, server: Server, *options: str) -> Any:
+@pytest.fixture
+def splitting(trace_server: Server) -> Server:
+    """Serve a trace, and accept two dry runs of splits."""
+    trace_server.script("POST", f"/traces/{ID}/split", *[json_answer({"pieces": [], "events": 0})] * 2)
+    return trace_server
+
+
+def sent_selection(run: Run, server: Server, *options: str) -> Any:
     """Return the selection that a split sends for the options."""
     result = run("split", ID, "--dry-run", *options)
     assert result.exit_code == 0, result.stderr
@@ -64,15 +73,15 @@ def selected(run: Run, server: Server, *options: str) -> Any:
     ],
 )
 def test_selection_options_become_json(
-    run: Run, traced: Server, options: str, selection: dict[str, Any] | None
+    run: Run, splitting: Server, options: str, selection: dict[str, Any] | None
 ) -> None:
-    assert selected(run, traced, *options.split()) == selection
+    assert sent_selection(run, splitting, *options.split()) == selection
 
 
-def test_selection_option_reads_a_file(run: Run, traced: Server, tmp_path: Path) -> None:
+def test_selection_option_reads_a_file(run: Run, splitting: Server, tmp_path: Path) -> None:
     path = tmp_path / "selection.json"
     path.write_text('{"names": ["é*"]}', encoding="utf-8")
-    assert selected(run, traced, "--selection", f"@{path}") == {"names": ["é*"]}
+    assert sent_selection(run, splitting, "--selection", f"@{path}") == {"names": ["é*"]}
     path.write_bytes(b"\xff")
     assert run("split", ID, "--selection", f"@{path}").exit_code == 2
     assert run("split", ID, "--selection", f"@{path}.gone").exit_code == 2
@@ -101,37 +110,37 @@ def test_selection_option_reads_a_file(run: Run, traced: Server, tmp_path: Path)
         ("--selection {} --steps 1", "no other option"),
     ],
 )
-def test_invalid_selection_options_are_wrong_usage_without_a_request(
-    run: Run, traced: Server, options: str, message: str
+def test_invalid_selection_options_are_wrong_usage_and_send_no_request(
+    run: Run, splitting: Server, options: str, message: str
 ) -> None:
     result = run("split", ID, *options.split())
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
-    assert traced.requests == []
+    assert splitting.requests == []
 
 
-def test_query_sends_the_selection(run: Run, traced: Server) -> None:
+def test_query_sends_the_selection(run: Run, trace_server: Server) -> None:
     table = {"columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0}
-    traced.script("POST", f"/traces/{ID}/query", json_answer(table), Answer(200, b"", "text/csv"))
+    trace_server.script("POST", f"/traces/{ID}/query", json_answer(table), Answer(200, b"", "text/csv"))
     for form in ("table", "csv"):
         assert run("query", ID, "select", "--steps", "3", "--format", form).exit_code == 0
-        assert json.loads(traced.sent("POST")[-1].body)["selection"] == {"steps": [3]}
+        assert json.loads(trace_server.sent("POST")[-1].body)["selection"] == {"steps": [3]}
 
 
-UI = Answer(307, headers={"Location": "/perfetto/x/#!/viewer"})
+UI_REDIRECT = Answer(307, headers={"Location": "/perfetto/x/#!/viewer"})
 
 
-def test_open_link_has_the_slice(run: Run, traced: Server) -> None:
-    traced.script("GET", f"/traces/{ID}/perfetto", UI)
+def test_open_link_has_the_slice(run: Run, trace_server: Server) -> None:
+    trace_server.script("GET", f"/traces/{ID}/perfetto", UI_REDIRECT)
     result = run("open", ID, "--slice", "at:5:aten::mm", "--args", "none")
     link = urlsplit(result.stdout.strip())
     assert parse_qs(link.query) == {"slice": ["at:5:aten::mm"], "args": ["none"]}
-    assert traced.sent("GET")[-1].path == f"/traces/{ID}/perfetto"
+    assert trace_server.sent("GET")[-1].path == f"/traces/{ID}/perfetto"
     assert run("open", ID, "--slice", "id:5", "--listener").exit_code == 2
 
 
-def test_open_does_not_print_a_refused_link(run: Run, traced: Server) -> None:
-    traced.script(
+def test_open_does_not_print_a_refused_link(run: Run, trace_server: Server) -> None:
+    trace_server.script(
         "GET",
         f"/traces/{ID}/perfetto",
         problem(422, "unknown_slice", "There is no such slice", "The trace has no slice named 'aten::mm'."),
@@ -141,25 +150,25 @@ def test_open_does_not_print_a_refused_link(run: Run, traced: Server) -> None:
     assert "no slice named 'aten::mm'" in result.stderr
 
 
-def test_open_link_has_the_selection(run: Run, traced: Server) -> None:
-    traced.script("GET", f"/traces/{ID}/perfetto", UI)
+def test_open_link_has_the_selection(run: Run, trace_server: Server) -> None:
+    trace_server.script("GET", f"/traces/{ID}/perfetto", UI_REDIRECT)
     result = run("open", ID, "--steps", "3", "--names", "a&b")
     link = urlsplit(result.stdout.strip())
     assert link.path == f"/api/v1/traces/{ID}/perfetto"
     assert json.loads(parse_qs(link.query)["selection"][0]) == {"steps": [3], "names": ["a&b"]}
     assert run("open", ID, "--steps", "3", "--listener").exit_code == 2
-    assert traced.sent("PUT") == []
+    assert trace_server.sent("PUT") == []
 
 
 def test_download_of_a_selection_leaves_the_format_to_the_server(
-    run: Run, traced: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, trace_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     attached = {"Content_Disposition": 'attachment; filename="rank0.cut.json.gz"'}
-    traced.script("GET", f"/traces/{ID}/download", Answer(200, b"x", headers=attached))
+    trace_server.script("GET", f"/traces/{ID}/download", Answer(200, b"x", headers=attached))
     assert run("download", ID, "--steps", "3").stdout == "rank0.cut.json.gz\n"
-    query = traced.sent("GET")[-1].query
+    query = trace_server.sent("GET")[-1].query
     assert json.loads(query.pop("selection")) == {"steps": [3]}
     assert query == {"order": "time", "redact": "false"}
-    for wrong in (["-f", "original"], ["-f", "parquet"], ["--order", "original"]):
-        assert run("download", ID, "--steps", "3", *wrong).exit_code == 2
+    for options in (["-f", "original"], ["-f", "parquet"], ["--order", "original"]):
+        assert run("download", ID, "--steps", "3", *options).exit_code == 2

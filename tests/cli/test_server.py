@@ -35,7 +35,7 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
+def served_settings(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
     """Replace `serve` by a function that is ready at once; return the settings of each call."""
     calls: list[Any] = []
 
@@ -52,23 +52,23 @@ def served(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
 
 
 def test_serve_overrides_the_environment_with_given_options_only(
-    served: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    served_settings: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRACEDOCK_PORT", "1234")
     monkeypatch.setenv("TRACEDOCK_HOST", "127.0.0.2")
     assert invoke("serve", "--port", "0", "--data", str(tmp_path), "--perfetto-port", "0").exit_code == 0
-    [settings] = served
+    [settings] = served_settings
     assert (settings.host, settings.port, settings.perfetto_port) == ("127.0.0.2", 0, 0)
     assert settings.data == tmp_path
     assert settings.model_fields_set == {"host", "port", "data", "perfetto_port"}
 
 
-def test_serve_prints_the_url_once_it_is_ready(served: list[Any], server: Server) -> None:
+def test_serve_prints_the_url_once_it_is_ready(served_settings: list[Any], server: Server) -> None:
     assert invoke("serve").stdout == f"{server.url}\n"
 
 
 def test_serve_trace_uploads_the_file_and_prints_the_link_that_opens_it(
-    served: list[Any], server: Server, tmp_path: Path
+    served_settings: list[Any], server: Server, tmp_path: Path
 ) -> None:
     (tmp_path / "a.json").write_bytes(b"[]")
     result = invoke("serve", "--trace", str(tmp_path / "a.json"))
@@ -77,12 +77,12 @@ def test_serve_trace_uploads_the_file_and_prints_the_link_that_opens_it(
     assert result.stdout.splitlines() == [server.url, link]
 
 
-def test_invalid_setting_is_wrong_usage(served: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_setting_is_wrong_usage(served_settings: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEDOCK_PORT", "eighty")
     result = invoke("serve")
     assert result.exit_code == 2
     assert "port" in result.stderr
-    assert served == []
+    assert served_settings == []
 
 
 def test_serve_on_a_used_port_is_an_error_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,5 @@
+"""The commands `split` and `merge`."""
+
 from __future__ import annotations
 
 import json
@@ -27,8 +29,8 @@ PLAN = {
 
 
 @pytest.fixture
-def traced(server: Server) -> Server:
-    """Serve a trace and its two children, made by a job that takes a while."""
+def splitting(server: Server) -> Server:
+    """Serve a trace and its two children, which a job creates that is still running at the first request."""
     server.traces = [
         trace("a" * 12, "rank0.step3.json.gz", parent=ID),
         trace("b" * 12, "rank0.step4.json.gz", parent=ID),
@@ -54,46 +56,46 @@ def sent_body(server: Server) -> dict[str, Any]:
 # -- split ---------------------------------------------------------------------------------------------------------
 
 
-def test_split_prints_the_ids_into_a_pipe_once_the_job_is_done(run: Run, traced: Server) -> None:
+def test_split_prints_the_ids_into_a_pipe_once_the_job_is_done(run: Run, splitting: Server) -> None:
     result = run("split", "rank0.json", "--by", "step", "--streams", "0/7")
     assert (result.exit_code, result.stdout) == (0, f"{'a' * 12}\n{'b' * 12}\n")
-    assert sent_body(traced) == {"by": "step", "selection": {"streams": ["0/7"]}}
+    assert sent_body(splitting) == {"by": "step", "selection": {"streams": ["0/7"]}}
     assert "split rank0.json: 50 % of 1,000 events, running" in result.stderr
-    assert all(request.query["wait"] == "1" for request in traced.sent("GET") if request.path == JOB)
+    assert all(request.query["wait"] == "1" for request in splitting.sent("GET") if request.path == JOB)
 
 
-def test_split_draws_a_table_on_a_terminal(on_terminal: OnTerminal, traced: Server) -> None:
+def test_split_draws_a_table_on_a_terminal(on_terminal: OnTerminal, splitting: Server) -> None:
     code, drawn, _ = on_terminal("split", ID, "--by", "step")
     assert code == 0
     assert "rank0.step4.json.gz" in drawn
     assert "12,000" in drawn
 
 
-def test_split_json_is_that_of_the_api(run: Run, traced: Server) -> None:
+def test_split_json_is_that_of_the_api(run: Run, splitting: Server) -> None:
     assert json.loads(run("split", ID, "--json").stdout)["result"] == {"traces": ["a" * 12, "b" * 12]}
 
 
-def test_dry_run_prints_the_plan_without_a_job(run: Run, on_terminal: OnTerminal, traced: Server) -> None:
-    traced.script("POST", SPLIT, *[json_answer(PLAN)] * 3)
+def test_dry_run_prints_the_plan_without_a_job(run: Run, on_terminal: OnTerminal, splitting: Server) -> None:
+    splitting.script("POST", SPLIT, *[json_answer(PLAN)] * 3)
     result = run("split", ID, "--by", "step", "--dry-run")
     assert [line.split("\t") for line in result.stdout.splitlines()] == [
         ["name", "events", "size", "selection"],
         ["rank0.step3.json.gz", "142", "3627", '{"steps":[3]}'],
         ["rank0.step4.json.gz", "1420", "36270", '{"steps":[4]}'],
     ]
-    assert sent_body(traced) == {"by": "step", "dry_run": True}
+    assert sent_body(splitting) == {"by": "step", "dry_run": True}
     assert json.loads(run("split", ID, "--by", "step", "--dry-run", "--json").stdout) == PLAN
     assert "36.3 kB" in on_terminal("split", ID, "--by", "step", "--dry-run")[1]
-    assert not [request for request in traced.requests if request.path == JOB]
+    assert not [request for request in splitting.requests if request.path == JOB]
 
 
 @pytest.mark.parametrize(
     ("by", "value", "sent"),
     [("duration", "10ms", 10_000_000), ("parts", "7", 7), ("size", "100MB", 100_000_000)],
 )
-def test_split_value_accepts_units(run: Run, traced: Server, by: str, value: str, sent: int) -> None:
+def test_split_value_accepts_units(run: Run, splitting: Server, by: str, value: str, sent: int) -> None:
     assert run("split", ID, "--by", by, "--value", value).exit_code == 0
-    assert sent_body(traced) == {"by": by, "value": sent}
+    assert sent_body(splitting) == {"by": by, "value": sent}
 
 
 @pytest.mark.parametrize(
@@ -104,14 +106,14 @@ def test_split_value_accepts_units(run: Run, traced: Server, by: str, value: str
         "--force",
     ],
 )  # fmt: skip
-def test_invalid_split_options_are_wrong_usage(run: Run, traced: Server, options: str) -> None:
+def test_invalid_split_options_are_wrong_usage(run: Run, splitting: Server, options: str) -> None:
     assert run("split", ID, *options.split()).exit_code == 2
-    assert traced.requests == []
+    assert splitting.requests == []
 
 
-def test_split_prints_the_error_of_the_server(run: Run, traced: Server) -> None:
+def test_split_prints_the_error_of_the_server(run: Run, splitting: Server) -> None:
     message = "The trace has no step 77; it has 3, 4."
-    traced.script("POST", SPLIT, problem(422, "unknown_choice", "The trace has nothing of that name", message))
+    splitting.script("POST", SPLIT, problem(422, "unknown_choice", "The trace has nothing of that name", message))
     result = run("split", ID, "--steps", "77")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"error: The trace has nothing of that name (unknown_choice)\n{message}\n"
@@ -121,13 +123,13 @@ def test_split_prints_the_error_of_the_server(run: Run, traced: Server) -> None:
     ("final_job", "message"),
     [
         (job("failed", error={"code": "disk_full", "title": "The disk is full", "detail": "No room."}), "No room."),
-        (job("cancelled"), "A client cancelled the job 3."),
+        (job("cancelled"), "A client cancelled job 3."),
     ],
 )
 def test_split_whose_job_fails_or_is_cancelled_fails(
-    run: Run, traced: Server, final_job: dict[str, Any], message: str
+    run: Run, splitting: Server, final_job: dict[str, Any], message: str
 ) -> None:
-    traced.script("GET", JOB, json_answer(final_job))
+    splitting.script("GET", JOB, json_answer(final_job))
     result = run("split", ID)
     assert (result.exit_code, result.stdout) == (1, "")
     assert message in result.stderr
@@ -196,7 +198,7 @@ def test_show_prints_the_origin_of_a_derived_trace(run: Run, merging: Server) ->
     assert ["merged_rank", message] in facts
 
 
-def test_ls_lists_the_children_of_a_trace(run: Run, traced: Server) -> None:
+def test_ls_lists_the_children_of_a_trace(run: Run, splitting: Server) -> None:
     lines = run("ls", "--parent", "rank0.json").stdout.splitlines()
     assert [line.split("\t")[0] for line in lines[1:]] == ["a" * 12, "b" * 12]
 
@@ -204,33 +206,33 @@ def test_ls_lists_the_children_of_a_trace(run: Run, traced: Server) -> None:
 # -- Ctrl-C --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["POST", "GET"])
-def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], where: str) -> None:
-    """Includes an interrupt before the server returns the job's id."""
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_ctrl_c_cancels_the_job(server: Server, environment: dict[str, str], method: str) -> None:
+    """An interrupt cancels the job, even before the server has returned its id."""
     server.traces = [trace(ID, "rank0.json")]
     released = Event()
     delayed_answer = json_answer(job("running"))
     delayed_answer.hold = released
-    server.script("POST", SPLIT, accepted(hold=released) if where == "POST" else accepted())
-    if where == "GET":
+    server.script("POST", SPLIT, accepted(hold=released) if method == "POST" else accepted())
+    if method == "GET":
         server.arrived.clear()
         server.script("GET", JOB, delayed_answer)
     server.script("DELETE", JOB, json_answer(job("cancelled")))
     with subprocess.Popen(
         [*COMMAND, "split", ID], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        while not server.sent(where) or server.sent(where)[-1].path not in (SPLIT, JOB):
+        while not server.sent(method) or server.sent(method)[-1].path not in (SPLIT, JOB):
             assert process.poll() is None
             server.arrived.wait(0.01)
         process.send_signal(signal.SIGINT)
-        if where == "POST":
+        if method == "POST":
             assert process.stderr
             assert "once the server returns its id" in process.stderr.readline()
             released.set()
         out, err = process.communicate(timeout=120)
     released.set()
     assert (process.returncode, out) == (130, "")
-    assert err.endswith("The job 3 is cancelled.\ninterrupted\n")
+    assert err.endswith("Job 3 is cancelled.\ninterrupted\n")
     assert [request.path for request in server.sent("DELETE")] == [JOB]
 
 

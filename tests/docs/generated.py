@@ -1,6 +1,7 @@
 """The parts of the documents that are written from the code: between `<!-- from code: NAME -->` and `<!-- end -->`."""
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 
@@ -51,10 +52,16 @@ def _definition(name: str) -> str:
     parameters = question.parameters.model_fields
     if parameters:
         rows = [
-            f"| `{parameter}` | `{field.default}` | {field.description} |" for parameter, field in parameters.items()
+            f"| `{parameter}` | `{_parameter_default(field.default)}` | {field.description} |"
+            for parameter, field in parameters.items()
         ]
         parts.append("\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]))
     return "\n\n".join(parts)
+
+
+def _parameter_default(value: object) -> str:
+    """Return a default as JSON; a text that is not empty, as it is written in a URL."""
+    return value if value and isinstance(value, str) else json.dumps(value)
 
 
 def _default(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The documents list exactly the settings, routes, commands, analyses and error codes of the code, and links work."""
+"""The documents list exactly the settings, routes, commands, analyses and error codes of the code; their links work."""
 
 import re
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ from tests.server import Server
 
 DOCS = ROOT / "docs"
 GUIDES = ["tour", "api", "command-line", "selections", "analyses", "sql", "importing", "engines", "security"]
-ALSO = ["deployment", "settings", "ARCHITECTURE"]
-HOUSE = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
-SELECTION = "--steps"
+REFERENCES = ["deployment", "settings", "ARCHITECTURE"]
+DEVELOPER_PAGES = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+SELECTION = "--steps"  # a command with this option has all options of a selection
 _ROUTE = re.compile(r"`(GET|PUT|POST|PATCH|DELETE|HEAD|OPTIONS) (/[^`?]*)")
 
 
@@ -38,6 +38,10 @@ def test_each_generated_part_is_on_one_page() -> None:
 def test_analyses_page_has_the_definition_of_each_analysis(name: str) -> None:
     page = (DOCS / "analyses.md").read_text()
     assert f"### {name}\n\n{QUESTIONS[name].definition}\n" in page
+
+
+def test_analyses_page_has_the_number_of_analyses() -> None:
+    assert f"Tracedock has {len(QUESTIONS)} analyses." in (DOCS / "analyses.md").read_text()
 
 
 def test_api_page_lists_every_route_and_no_other(server: Server) -> None:
@@ -61,8 +65,8 @@ def test_command_line_page_lists_every_command_and_option() -> None:
     for name, options in commands.items():
         row = rows[name.split()[0]]
         assert all(word in row for word in name.split())
-        shown = row + (selection if SELECTION in options else "")
-        assert [option for option in options if not _is_in(option, shown)] == [], name
+        text = row + (selection if SELECTION in options else "")
+        assert [option for option in options if not _is_listed(option, text)] == [], name
 
 
 def test_command_line_page_has_the_exit_codes_of_the_help() -> None:
@@ -85,12 +89,12 @@ def test_links_of_a_page_have_targets(page: Path) -> None:
 
 def test_readme_links_every_guide() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert {page.stem for page in DOCS.glob("*.md")} == {*GUIDES, *ALSO}
-    assert [page for page in [*GUIDES, *ALSO] if f"(docs/{page}.md)" not in readme] == []
+    assert {page.stem for page in DOCS.glob("*.md")} == {*GUIDES, *REFERENCES}
+    assert [page for page in [*GUIDES, *REFERENCES] if f"(docs/{page}.md)" not in readme] == []
     assert len(readme.splitlines()) <= 130
 
 
-@pytest.mark.parametrize("page", HOUSE, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", DEVELOPER_PAGES, ids=lambda page: page.stem)
 def test_paths_and_modules_that_a_page_names_exist(page: Path) -> None:
     text = re.sub(r"```(?!text).*?```", "", page.read_text(), flags=re.DOTALL)
     names = set(re.findall(r"`((?:service|tests|docs|docker)(?:/[\w.*<>-]+)*/?)`", text))
@@ -103,19 +107,22 @@ def test_paths_and_modules_that_a_page_names_exist(page: Path) -> None:
 
 def test_architecture_names_every_package_of_the_service() -> None:
     text = (DOCS / "ARCHITECTURE.md").read_text()
-    rooms = [path.parent for path in (ROOT / "service").glob("*/__init__.py")]
-    assert [room.name for room in rooms if f"`service/{room.name}/`" not in text] == []
+    packages = [path.parent.name for path in (ROOT / "service").glob("*/__init__.py")]
+    assert [package for package in packages if f"`service/{package}/`" not in text] == []
 
 
-def _is_in(option: str, shown: str) -> bool:
-    return any(re.search(rf"{form}(?![\w-])", shown) for form in (option, option.replace("--", "--no-", 1)))
+def _is_listed(option: str, text: str) -> bool:
+    """Return whether a text has an option, or its form that begins with `--no-`."""
+    return any(re.search(rf"{form}(?![\w-])", text) for form in (option, option.replace("--", "--no-", 1)))
 
 
 def _general(path: str) -> str:
+    """Replace the name of an analysis in a path by its parameter, as the page lists it."""
     return re.sub(r"^(/traces/\{trace_id\}/analysis/)\w+$", r"\1{name}", path)
 
 
 def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -132,12 +139,12 @@ def _commands() -> Iterator[tuple[str, list[str]]]:
     for name, command in root.commands.items():  # type: ignore[attr-defined] # Typer's own group has them
         children = getattr(command, "commands", {})
         yield name, _options(command)
-        for child, below in children.items():
-            yield f"{name} {child}", _options(below)
+        for child_name, child in children.items():
+            yield f"{name} {child_name}", _options(child)
 
 
 def _options(command: object) -> list[str]:
-    parameters = command.params  # type: ignore[attr-defined] # of click, which ships no types of it here
+    parameters = command.params  # type: ignore[attr-defined] # an attribute of click's commands
     return [
         next(option for option in reversed(parameter.opts) if option.startswith("--"))
         for parameter in parameters

@@ -21,6 +21,7 @@ def terminal() -> Iterator[Shell]:
         yield opened
 
 
+@pytest.mark.system
 @pytest.mark.timeout(900)  # each page starts dozens of processes
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_a_page_print_what_it_shows(terminal: Shell, page: Path) -> None:

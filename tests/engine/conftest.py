@@ -21,7 +21,8 @@ from service.engine.trace_processor.process import TraceProcessor
 from service.engine.trace_processor.rpc import PerfettoRpc
 from service.settings import Settings
 from service.streaming.codec import plain_chunks
-from tests.conftest import DATA, PATIENCE_S
+from tests.conftest import DATA
+from tests.waiting import PATIENCE_S
 
 DOUBLES = Path(__file__).parent / "doubles"
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"

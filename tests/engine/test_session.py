@@ -23,7 +23,7 @@ from service.trace.errors import (
     SqlError,
     Truncated,
 )
-from tests.conftest import DATA, PATIENCE_S
+from tests.conftest import DATA
 from tests.engine.conftest import (
     DOUBLES,
     ENDLESS,
@@ -37,6 +37,7 @@ from tests.engine.conftest import (
     within,
 )
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import PATIENCE_S
 
 STEP_TRACE = DATA / "cpu_train_steps.pt.trace.json.gz"
 
@@ -372,14 +373,18 @@ async def test_crash_for_lack_of_memory_is_reported_as_such(open_session: OpenSe
             await in_time(query_rows(session, f"CREATE PERFETTO TABLE much AS {rows}"))
 
 
+STALL_S = 1.5
+"""Enough processor time of the engine for a busy machine to feed it one event."""
+
+
 async def test_stalled_load_is_ended_with_an_error(
     open_session: OpenSession, one_event: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "WATCH_EVERY_S", 0.02)
-    async with open_session(one_event, DOUBLES / "spinning", stall_s=0.3) as session:
-        with pytest.raises(EngineStalled, match=r"no progress for 0\.3 s") as raised:
+    async with open_session(one_event, DOUBLES / "spinning", stall_s=STALL_S) as session:
+        with pytest.raises(EngineStalled, match=rf"no progress for {STALL_S} s") as raised:
             await in_time(session.settled())
-        assert raised.value.extra == {"loaded_bytes": session.loaded_bytes, "stall_s": 0.3, "fed": True}
+        assert raised.value.extra == {"loaded_bytes": session.loaded_bytes, "stall_s": STALL_S, "fed": True}
         assert await gone(session)
 
 

@@ -30,7 +30,7 @@ def filled(spool: Spool) -> None:
 def test_results_together_stay_within_the_disk_budget(tmp_path: Path) -> None:
     budget = SpoolBudget(tmp_path, max_bytes=32 << 20)
     first, second = Spool(budget), Spool(budget)
-    with pytest.raises(InsufficientStorage, match="query results take") as refused:
+    with pytest.raises(InsufficientStorage, match="Query results take") as refused:
         filled(first)
     assert refused.value.extra["quota"] == 32 << 20
     second.append(BLOCK * (MEMORY_MAX >> 20))  # this part stays in memory

@@ -4,16 +4,15 @@ import os
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.conftest import PATIENCE_S
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import PATIENCE_S
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
 ENDLESS_ROWS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
@@ -43,14 +42,6 @@ def sent_raw(server: Server, request: bytes) -> bytes:
     with connected(server) as connection:
         connection.sendall(request)
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
-
-
-def until(server: Server, condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
-    """Poll the server's health until the condition holds, at most `within_s` seconds."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        server.api.get(f"{server.url}/healthz")
 
 
 def free_port() -> int:

@@ -127,7 +127,7 @@ def test_read_scope_allows_only_dry_runs_of_a_split(guarded: Guarded, trace: str
     assert len(guarded.ask("GET", "/api/v1/traces", guarded.reader, params={"parent": trace}).json()["traces"]) == 0
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/login", "/static/style.css", "/static/login.js"])
+@pytest.mark.parametrize("path", ["/healthz", "/login", "/static/style/base.css", "/static/login.js"])
 def test_login_page_and_its_files_need_no_token(guarded: Guarded, path: str) -> None:
     assert guarded.ask("GET", path).status_code == 200
 
@@ -193,7 +193,7 @@ def test_server_on_all_addresses_needs_a_token_to_start(tmp_path: Path, start_se
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.7", "localhost@evil.example", ""])
-@pytest.mark.parametrize("path", ["/api/v1/traces", "/", "/healthz", "/login", "/static/style.css"])
+@pytest.mark.parametrize("path", ["/api/v1/traces", "/", "/healthz", "/login", "/static/style/base.css"])
 def test_request_for_another_host_is_refused(guarded: Guarded, host: str, path: str) -> None:
     answer = guarded.ask("GET", path, guarded.writer, headers={"Host": host})
     assert (answer.status_code, code(answer)) == (421, "wrong_host")
@@ -244,7 +244,7 @@ def test_websocket_passes_the_same_checks(guarded: Guarded, trace: str) -> None:
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/login", "/docs", "/api/v1/traces", "/static/index.js", "/nothing", "/healthz"])
+@pytest.mark.parametrize("path", ["/", "/login", "/docs", "/api/v1/traces", "/static/trace.js", "/nothing", "/healthz"])
 def test_every_response_has_security_headers(guarded: Guarded, path: str) -> None:
     for token in ("", guarded.reader):
         headers = guarded.ask("GET", path, token).headers
@@ -279,7 +279,7 @@ def test_audit_log_has_each_change_with_its_caller(guarded: Guarded, step_trace:
     guarded.ask("DELETE", f"/api/v1/traces/{trace}", guarded.reader)
     guarded.ask("DELETE", f"/api/v1/traces/{trace}", guarded.writer)
     guarded.ask("DELETE", f"/api/v1/traces/{trace}", "wrong")
-    guarded.ask("PUT", "/static/style.css")
+    guarded.ask("PUT", "/static/style/base.css")
     guarded.ask("POST", "/login", data={"token": "wrong"})
     guarded.ask("GET", f"/api/v1/traces/{trace}", guarded.reader)
     guarded.ask("POST", "/login", data={"token": guarded.reader})

@@ -47,6 +47,24 @@ def test_each_analysis_is_listed_with_its_tables_and_whether_it_applies(
         assert all(entry.definition and entry.source.startswith("https://") for entry in listed.values())
 
 
+def test_columns_have_the_values_of_the_rows(server: Server, ranks: list[str]) -> None:
+    rows = ask(server, ranks[0], "overview", bins=50).json()["tables"]
+    columns = ask(server, ranks[0], "overview", bins=50, format="columns").json()["tables"]
+    assert [*columns] == [*rows]
+    for name, table in columns.items():
+        assert table["columns"] == rows[name]["columns"]
+        assert [list(row) for row in zip(*table["values"], strict=True)] == rows[name]["rows"]
+    assert columns["bins"]["values"][1]
+
+
+def test_window_of_the_overview_is_no_selection(server: Server, ranks: list[str]) -> None:
+    [whole] = ask(server, ranks[0], "overview").json()["tables"]["window"]["rows"]
+    start, end = whole[1:3]
+    window = ask(server, ranks[0], "overview", from_ns=start + 5, to_ns=end - 5, bins=1).json()["tables"]
+    assert window["window"]["rows"][0][1:3] == [start + 5, end - 5]
+    assert len(window["bins"]["rows"]) == len(window["tracks"]["rows"])
+
+
 @pytest.mark.parametrize("name", [*QUESTIONS])
 def test_each_analysis_returns_its_documented_tables_or_a_reason(server: Server, ranks: list[str], name: str) -> None:
     answer = ask(server, ranks[0], name, traces=ranks[1])

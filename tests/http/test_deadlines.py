@@ -12,13 +12,14 @@ import psutil
 import pytest
 
 from service.jobs.derivation_jobs import AT_ONCE
-from tests.http.conftest import connected, until
+from tests.http.conftest import connected
 from tests.server import Server
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory: pytest.TempPathFactory, large_trace: Path) -> Iterator[tuple[Server, str]]:
-    """A server whose deadlines are too short for any work, and a trace of 60 MB on it."""
+def hasty_server(tmp_path_factory: pytest.TempPathFactory, large_trace: Path) -> Iterator[tuple[Server, str]]:
+    """A server whose deadlines are too short for any work, and the id of a trace of 60 MB on it."""
     server = Server(tmp_path_factory.mktemp("hasty") / "data", analysis_timeout_s=0.001, job_timeout_s=0.001).start()
     try:
         yield server, server.upload(large_trace)["id"]
@@ -26,36 +27,36 @@ def hasty(tmp_path_factory: pytest.TempPathFactory, large_trace: Path) -> Iterat
         server.stop()
 
 
-def assert_too_long(answer: httpx.Response, work: str) -> None:
+def assert_deadline_exceeded(answer: httpx.Response, work: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (504, "deadline_exceeded")
     assert answer.json()["limit_s"] == 0.001
     assert work in answer.json()["detail"]
 
 
-def test_an_analysis_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
-    server, trace = hasty
-    assert_too_long(server.api.get(f"/traces/{trace}/analysis/operators"), "analysis")
+def test_an_analysis_ends_at_its_deadline(hasty_server: tuple[Server, str]) -> None:
+    server, trace = hasty_server
+    assert_deadline_exceeded(server.api.get(f"/traces/{trace}/analysis/operators"), "analysis")
 
 
-def test_a_dry_run_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
-    server, trace = hasty
+def test_a_dry_run_ends_at_its_deadline(hasty_server: tuple[Server, str]) -> None:
+    server, trace = hasty_server
     answer = server.api.post(f"/traces/{trace}/split", json={"by": "step", "dry_run": True})
-    assert_too_long(answer, "dry run")
-    until(server, lambda: not server.children("tracedock derive"))
+    assert_deadline_exceeded(answer, "dry run")
+    until(lambda: not server.children("tracedock derive"))
 
 
-def test_a_download_that_does_not_begin_ends_at_its_deadline(hasty: tuple[Server, str]) -> None:
-    server, trace = hasty
+def test_a_download_that_does_not_begin_ends_at_its_deadline(hasty_server: tuple[Server, str]) -> None:
+    server, trace = hasty_server
     answer = server.api.get(f"/traces/{trace}/download", params={"format": "json", "selection": '{"names": ["a*"]}'})
-    assert_too_long(answer, "document")
-    until(server, lambda: not server.children("tracedock export"))
+    assert_deadline_exceeded(answer, "document")
+    until(lambda: not server.children("tracedock export"))
 
 
-def test_split_fails_at_its_deadline_and_leaves_nothing(hasty: tuple[Server, str]) -> None:
-    server, trace = hasty
-    job = server.api.post(f"/traces/{trace}/split", json={"by": "step"})
-    assert_too_long(job, "split")
-    until(server, lambda: not server.children("tracedock derive"))
+def test_split_fails_at_its_deadline_and_leaves_no_files(hasty_server: tuple[Server, str]) -> None:
+    server, trace = hasty_server
+    answer = server.api.post(f"/traces/{trace}/split", json={"by": "step"})
+    assert_deadline_exceeded(answer, "split")
+    until(lambda: not server.children("tracedock derive"))
     assert list((server.data / "making").iterdir()) == []
 
 
@@ -68,8 +69,8 @@ def send_dry_run(client: socket.socket, trace: str) -> None:
     )
 
 
-def suspended(server: Server) -> list[psutil.Process]:
-    """Suspend all processes that plan splits, and return those that had not ended before."""
+def suspend_planners(server: Server) -> list[psutil.Process]:
+    """Suspend all processes that plan splits, and return those that have not ended."""
     planners = server.children("tracedock derive")
     for planner in planners:
         with suppress(psutil.NoSuchProcess):
@@ -85,9 +86,9 @@ def test_dry_runs_are_limited_and_end_when_their_clients_disconnect(
     with ExitStack() as clients:
         for _ in range(AT_ONCE + 30):
             send_dry_run(clients.enter_context(connected(server)), trace)
-        until(server, lambda: len(suspended(server)) == AT_ONCE)
+        until(lambda: len(suspend_planners(server)) == AT_ONCE)
         assert len(server.children("tracedock derive")) == AT_ONCE
-    until(server, lambda: not server.children("tracedock derive"))
+    until(lambda: not server.children("tracedock derive"))
 
 
 @pytest.mark.parametrize(
@@ -100,18 +101,20 @@ def test_dry_runs_are_limited_and_end_when_their_clients_disconnect(
         ["re:(?i)" + "(x*" * 150 + ")" * 150],
     ],
 )
-@pytest.mark.parametrize("ask", ["analysis", "dry run", "download"])
-def test_hostile_patterns_are_answered_soon(server: Server, step_trace: Path, names: list[str], ask: str) -> None:
+@pytest.mark.parametrize("kind", ["analysis", "dry run", "download"])
+def test_costly_patterns_do_not_exceed_the_deadline(
+    server: Server, step_trace: Path, names: list[str], kind: str
+) -> None:
     trace = server.upload(step_trace)["id"]
     selection = {"names": names}
-    asks: dict[str, Callable[[], httpx.Response]] = {
+    requests: dict[str, Callable[[], httpx.Response]] = {
         "analysis": lambda: server.api.get(
             f"/traces/{trace}/analysis/annotations", params={"selection": json.dumps(selection)}
         ),
         "dry run": lambda: server.api.post(f"/traces/{trace}/split", json={"selection": selection, "dry_run": True}),
         "download": lambda: server.api.get(f"/traces/{trace}/download", params={"selection": json.dumps(selection)}),
     }
-    answer = asks[ask]()
+    answer = requests[kind]()
     assert answer.status_code == 200 or answer.json()["code"] in {"nothing_selected", "bad_selection", "not_applicable"}
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.analysis.training import Training
 from tests.conftest import DATA
-from tests.http.conftest import until
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import until
 
 RANKS = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
 
@@ -231,11 +231,11 @@ def test_dying_job_process_is_restarted_a_limited_number_of_times(
                 maker.kill()
         return len(killed) == 2
 
-    until(server, kill_another)
+    until(kill_another)
     failed = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
     assert (failed["state"], failed["error"]["code"], failed["error"]["attempts"]) == ("failed", "job_died", 2)
     assert "was killed by SIGKILL" in failed["error"]["detail"]
-    until(server, lambda: list((server.data / "making").iterdir()) == [])
+    until(lambda: list((server.data / "making").iterdir()) == [])
 
 
 def test_unknown_job_is_not_found(server: Server) -> None:

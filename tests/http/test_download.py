@@ -13,9 +13,9 @@ import pytest
 
 from service.http.routes.download import file_name
 from tests.columns import events_of, parsed, unordered, write_columns
-from tests.http.conftest import until
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import until
 
 HF = "hf_abcdefghijklmnopqrstuvwxyz01234567"
 SECRETIVE = f"""{{"schemaVersion": 1, "numbers": [1.50, {2**70}], "metadata": {{"environ": {{"HOME": "/home/me"}}}},
@@ -244,7 +244,7 @@ def test_disconnected_client_ends_its_export(server: Server, large: str) -> None
             pieces = answer.iter_raw()
             assert next(pieces)
             assert len(exports(server)) == 1
-        until(server, lambda: exports(server) == [])
+        until(lambda: exports(server) == [])
 
 
 def test_server_can_stop_during_an_export(start_server: Any, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import DATA
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 CHECKS = "not_a_server_error,status_code_conformance"
 WAIT_MAX_S = 0.1
 

@@ -1,5 +1,6 @@
 """Groups: the ranks of a run are listed, analysed, merged and deleted together."""
 
+import json
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -254,6 +255,29 @@ def test_group_is_compared_with_another_rank_by_rank(server: Server, run: tuple[
         404,
         "unknown_trace",
     )
+
+
+def test_two_steps_of_a_trace_are_compared_by_a_selection_of_each(server: Server, step_trace: Path) -> None:
+    trace = server.upload(step_trace)
+    [first, *_, last] = [step["number"] for step in trace["steps"]]
+    address = f"/traces/{trace['id']}/analysis/compare"
+
+    def compared(**more: Any) -> httpx.Response:
+        return server.api.get(address, params={"base": trace["id"], "steps": last, **more})
+
+    two = compared(base_selection=json.dumps({"steps": [first]}))
+    same, whole = compared(), compared(base_selection="{}")
+    places = {}
+    for name, response in (("two", two), ("same", same), ("whole", whole)):
+        table = response.json()["tables"]["each_step"]
+        at = [[column["name"] for column in table["columns"]].index(side) for side in ("base_step", "step")]
+        places[name] = [tuple(row[index] for index in at) for row in table["rows"]]
+    assert places["two"] == [(first, last)]
+    assert places["same"] == [(last, last)]
+    assert [base for base, _ in places["whole"]] == [step["number"] for step in trace["steps"]]
+    assert len({response.headers["etag"] for response in (two, same, whole)}) == 3
+    assert code_of(server.api.get(address, params={"base_selection": "{}"})) == (422, "bad_analysis")
+    assert code_of(compared(base_selection='{"step": [1]}')) == (422, "bad_selection")
 
 
 def test_analysis_of_a_group_lists_unready_traces_or_waits_for_them(

@@ -12,8 +12,9 @@ import pytest
 
 from service.store.tokens import Scope, Tokens
 from tests.conftest import DATA
-from tests.http.conftest import connected, until
+from tests.http.conftest import connected
 from tests.server import Server
+from tests.waiting import until
 
 SMALL = DATA / "cpu_train_steps.pt.trace.json.gz"
 EVENT = b'{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}'
@@ -119,7 +120,7 @@ def test_repeated_request_conflicts_while_the_first_is_in_progress(server: Serve
     before = set(incoming.iterdir())
     with connected(server) as first:
         first.sendall((head_template % len(TRACE)).encode() + TRACE[:10])
-        until(server, lambda: set(incoming.iterdir()) > before)
+        until(lambda: set(incoming.iterdir()) > before)
         second = put_trace(server, "k6", name="k6.json")
         assert (second.status_code, second.json()["code"]) == (409, "idempotency_key_busy")
         assert second.headers["retry-after"] == "1"
@@ -192,6 +193,7 @@ def test_unanswered_requests_are_answered_after_a_kill(start_server: Callable[..
 
     originals = send_all()
     server.kill()
+    # as if the server had been killed before it answered
     with closing(sqlite3.connect(server.data / "catalog.sqlite")) as catalog, catalog:
         catalog.execute("UPDATE idempotency SET status = NULL, headers = NULL, body = NULL")
     server.start()

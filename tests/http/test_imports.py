@@ -18,9 +18,9 @@ import pytest
 
 from service.http import shapes
 from service.store.tokens import Scope, Tokens
-from tests.http.conftest import until
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import until
 
 Start = Callable[..., Server]
 
@@ -144,7 +144,7 @@ def test_ranges_of_a_referenced_file_are_downloaded(server: Server, runs: Path) 
 
     assert (part.status_code, part.content) == (206, file.read_bytes()[100:200])
     fds = Path(f"/proc/{server.pid}/fd")
-    until(server, lambda: not any(os.path.realpath(path) == str(file) for path in fds.iterdir()))
+    until(lambda: not any(os.path.realpath(path) == str(file) for path in fds.iterdir()))
 
 
 def test_imported_bytes_that_are_stored_already_are_shared(server: Server, runs: Path) -> None:
@@ -372,13 +372,13 @@ def names(own: Server) -> list[str]:
 def test_watching_import_takes_new_complete_files_only(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     order = watched(own, runs, group="live")
-    until(own, lambda: names(own) == ["0.json"])
+    until(lambda: names(own) == ["0.json"])
 
     small(runs / "1.json.tmp", 1)
     small(runs / "2.json", 2)
-    until(own, lambda: names(own) == ["0.json", "2.json"])
+    until(lambda: names(own) == ["0.json", "2.json"])
     (runs / "1.json.tmp").rename(runs / "1.json")
-    until(own, lambda: names(own) == ["0.json", "1.json", "2.json"])
+    until(lambda: names(own) == ["0.json", "1.json", "2.json"])
 
     page = own.api.get("/imports").json()
     shapes.Imports.model_validate(page)
@@ -405,13 +405,13 @@ def test_watching_import_waits_until_a_file_stops_growing(
         growing = pool.submit(grow, file)
         try:
             small(runs / "b.json")
-            until(own, lambda: "b.json" in names(own))
+            until(lambda: "b.json" in names(own))
             assert names(own) == ["b.json"]
         finally:
             done.set()
         growing.result()
 
-    until(own, lambda: names(own) == ["a.json", "b.json"])
+    until(lambda: names(own) == ["a.json", "b.json"])
 
     (trace,) = own.api.get("/traces", params={"name": "a.json"}).json()["traces"]
     assert trace["sha256"] == hashlib.sha256((runs / "a.json").read_bytes()).hexdigest()
@@ -420,14 +420,14 @@ def test_watching_import_waits_until_a_file_stops_growing(
 def test_watching_import_continues_after_a_kill_and_takes_no_file_twice(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     watched(own, runs / "*.json")
-    until(own, lambda: names(own) == ["0.json"])
+    until(lambda: names(own) == ["0.json"])
     own.kill()
     small(runs / "1.json", 1)
     own.start()
 
-    until(own, lambda: names(own) == ["0.json", "1.json"])
+    until(lambda: names(own) == ["0.json", "1.json"])
     small(runs / "2.json", 2)
-    until(own, lambda: len(names(own)) == 3)
+    until(lambda: len(names(own)) == 3)
 
     assert names(own) == ["0.json", "1.json", "2.json"]
 
@@ -435,15 +435,15 @@ def test_watching_import_continues_after_a_kill_and_takes_no_file_twice(own: Ser
 def test_file_of_a_deleted_trace_is_imported_again_only_if_it_changes(own: Server, runs: Path) -> None:
     small(runs / "0.json", 0)
     watched(own, runs)
-    until(own, lambda: names(own) == ["0.json"])
+    until(lambda: names(own) == ["0.json"])
     (trace,) = own.api.get("/traces").json()["traces"]
     own.api.delete(f"/traces/{trace['id']}")
     small(runs / "1.json", 1)
-    until(own, lambda: names(own) == ["1.json"])
+    until(lambda: names(own) == ["1.json"])
 
     small(runs / "new", 2).replace(runs / "0.json")
 
-    until(own, lambda: names(own) == ["0.json", "1.json"])
+    until(lambda: names(own) == ["0.json", "1.json"])
 
 
 # -- kills and cancels --------------------------------------------------------------------------------------------
@@ -454,7 +454,7 @@ def test_import_continues_after_a_kill_of_the_server(own: Server, runs: Path, tm
     for number in range(200):
         shutil.copyfile(source, runs / f"{number:03}.json")
     job = own.api.post("/traces/import", json={"path": str(runs)}).json()
-    until(own, lambda: 3 <= len(names(own)) < 200)
+    until(lambda: 3 <= len(names(own)) < 200)
     own.kill()
     own.start()
 

@@ -13,9 +13,10 @@ import pytest
 
 from service.jobs.slots import SMALL_BYTES
 from tests.conftest import DATA
-from tests.http.conftest import connected, until
+from tests.http.conftest import connected
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import until
 
 SMALL = DATA / "cpu_train_steps.pt.trace.json.gz"
 
@@ -198,7 +199,7 @@ def test_uploads_are_ingested_in_order_of_priority(server: Server, large: Path) 
     first = server.api.put("/traces/first.json", content=b" " + large.read_bytes()).json()
     content = SMALL.read_bytes()
     second = server.api.put("/traces/second.json.gz", content=content + bytes(9)).json()
-    until(server, lambda: len(server.children("tracedock ingest")) == 2)  # all that may run
+    until(lambda: len(server.children("tracedock ingest")) == 2)  # all that may run
     reading = server.children("tracedock ingest")
     for worker in reading:
         worker.suspend()
@@ -218,7 +219,7 @@ def test_uploads_are_ingested_in_order_of_priority(server: Server, large: Path) 
 
 def over(server: Server, ids: list[str]) -> list[dict[str, Any]]:
     """Return jobs once they have ended. Polls without `wait`, because a waiting client would raise their priority."""
-    until(server, lambda: all(job_of(server, job_id)["ended_at"] for job_id in ids), within_s=150)
+    until(lambda: all(job_of(server, job_id)["ended_at"] for job_id in ids), within_s=150)
     return [job_of(server, job_id) for job_id in ids]
 
 
@@ -244,7 +245,7 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
         """Yield the large file, and suspend the worker that reads it halfway."""
         content = large.read_bytes()
         yield content[: len(content) // 2]
-        until(server, lambda: bool(server.children("tracedock ingest")))
+        until(lambda: bool(server.children("tracedock ingest")))
         stopped.extend(server.children("tracedock ingest"))
         for worker in stopped:
             worker.suspend()
@@ -378,7 +379,7 @@ def test_ingest_whose_workers_die_fails_after_the_allowed_attempts(
                 worker.kill()
         return len(killed) == 2
 
-    until(server, kill_another)
+    until(kill_another)
     job = job_of(server, trace["job"], wait=60)
     assert (job["state"], job["attempts"], job["error"]["code"]) == ("failed", 2, "worker_died")
     assert "was killed by SIGKILL, 2 times" in job["error"]["detail"]

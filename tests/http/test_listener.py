@@ -25,10 +25,10 @@ from service.http.routes.listener import ORIGINS
 from service.http.server import listening as listening_module
 from service.http.server.listening import bind
 from service.settings import Settings
-from tests.conftest import PATIENCE_S
 from tests.http.conftest import free_port
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 
 EVIL = Origin("https://evil.example")
 NUMBERS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 90000) SELECT x FROM c"

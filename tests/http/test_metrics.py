@@ -6,8 +6,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tests.conftest import DATA
-from tests.http.conftest import connected, until
+from tests.http.conftest import connected
 from tests.server import Server
+from tests.waiting import until
 
 TRACE = DATA / "cpu_train_steps.pt.trace.json.gz"
 
@@ -70,15 +71,15 @@ def test_gauges_report_engines_disk_and_uploads(server: Server) -> None:
     head = "PUT /api/v1/traces/a.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
     with connected(server) as upload:
         upload.sendall(head.encode())
-        until(server, lambda: metrics(server)["uploads_under_way",] == 1)
+        until(lambda: metrics(server)["uploads_under_way",] == 1)
         values = metrics(server)
     assert values["engines", "ready"] == 1
     assert 0 < values["engine_memory_bytes",] < values["engine_memory_max_bytes",]
     assert values["process_resident_memory_bytes",] > 10_000_000
     assert values["disk_bytes",] > values["disk_free_bytes",] > 0
     assert values["uploads_unfinished",] == 0
-    until(server, lambda: metrics(server)["data_bytes",] > TRACE.stat().st_size)
-    until(server, lambda: metrics(server)["uploads_under_way",] == 0)
+    until(lambda: metrics(server)["data_bytes",] > TRACE.stat().st_size)
+    until(lambda: metrics(server)["uploads_under_way",] == 0)
 
 
 def test_gauges_report_unfinished_jobs(server: Server) -> None:

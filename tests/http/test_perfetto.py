@@ -13,9 +13,9 @@ from websockets.typing import Origin
 
 from service.engine.trace_processor import wire
 from service.http.routes.perfetto import NO_TRY_AGAIN, TRY_AGAIN
-from tests.conftest import PATIENCE_S
-from tests.http.conftest import ENDLESS, sent_raw, until
+from tests.http.conftest import ENDLESS, sent_raw
 from tests.server import Server
+from tests.waiting import PATIENCE_S, until
 
 
 def page(server: Server, path: str) -> httpx.Response:
@@ -120,7 +120,7 @@ def test_tabs_share_an_engine(server: Server, trace: str) -> None:
             tab.send(query(f"SELECT {number}"))
             assert list(answer_of(tab).query_result.batch[0].varint_cells) == [number]
         assert clients(server, trace) == 2
-    until(server, lambda: clients(server, trace) == 0)
+    until(lambda: clients(server, trace) == 0)
 
 
 def test_tab_may_pipeline_many_requests(server: Server, trace: str) -> None:
@@ -136,7 +136,7 @@ def test_closed_tab_stops_its_query(server: Server, trace: str) -> None:
     engine = psutil.Process(server.api.get(f"/traces/{trace}/session").json()["engine"]["pid"])
     with tab_on(server, trace) as tab:
         tab.send(query(ENDLESS))
-        until(server, lambda: engine.status() == psutil.STATUS_RUNNING)
+        until(lambda: engine.status() == psutil.STATUS_RUNNING)
     assert server.rows(trace, "SELECT 1") == [[1]]
     assert clients(server, trace) == 0
 
@@ -157,7 +157,7 @@ def test_malformed_rpc_ends_the_connection(server: Server, trace: str, data: byt
             tab.recv(PATIENCE_S)
     assert closed.value.rcvd
     assert closed.value.rcvd.code == NO_TRY_AGAIN
-    until(server, lambda: clients(server, trace) == 0)
+    until(lambda: clients(server, trace) == 0)
 
 
 def test_tab_is_closed_with_try_again_after_its_engine_ended(server: Server, step_trace: Path) -> None:
@@ -186,4 +186,4 @@ def test_tab_closed_while_the_engine_loads_no_longer_counts(
     with tab_on(server, trace) as tab:
         tab.send(query("SELECT 1"))
         assert clients(server, trace) == 1
-    until(server, lambda: clients(server, trace) == 0)
+    until(lambda: clients(server, trace) == 0)

@@ -12,9 +12,9 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from tests.conftest import PATIENCE_S
-from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, sent_raw, until
+from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, sent_raw
 from tests.server import Server
+from tests.waiting import PATIENCE_S, until
 
 StartServer = Callable[..., Server]
 
@@ -203,7 +203,7 @@ def test_disconnected_client_stops_its_query(server: Server, trace: str, accept:
         if sql is ENDLESS_ROWS:
             assert connection.recv(10)
         else:
-            until(server, lambda: engine.status() == psutil.STATUS_RUNNING)
+            until(lambda: engine.status() == psutil.STATUS_RUNNING)
     assert server.rows(trace, "SELECT 1") == [[1]]
     cpu_s = sum(engine.cpu_times()[:2])
     for _ in range(100):
@@ -218,7 +218,7 @@ def test_queued_query_of_a_disconnected_client_is_dropped(server: Server, trace:
         assert running.recv(10)
         with connected(server) as waiting:
             waiting.sendall(request_of(trace, sql="CREATE TABLE left_behind(x)"))
-            until(server, lambda: server.api.get(f"/traces/{trace}/session").json()["queries"] >= 3)
+            until(lambda: server.api.get(f"/traces/{trace}/session").json()["queries"] >= 3)
     assert server.rows(trace, "SELECT count(*) FROM sqlite_master WHERE name = 'left_behind'") == [[0]]
 
 

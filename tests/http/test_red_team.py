@@ -20,6 +20,8 @@ from service.http.routes.perfetto import NO_TRY_AGAIN
 from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, free_port
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 DEADLINE_S = 1
 MEMORY = 1 << 30
 EVIL = "https://evil.example"

@@ -14,6 +14,8 @@ import pytest
 
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 SECRET = b'{"traceEvents": [{"ph": "X", "name": "outside", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}'
 GOOD = b'{"traceEvents": [{"ph": "X", "name": "inside", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}'
 FINAL = {400, 403, 404, 422}

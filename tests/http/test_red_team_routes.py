@@ -19,6 +19,8 @@ from service.settings import Settings
 from service.store.tokens import Scope, Tokens
 from tests.server import Server
 
+pytestmark = pytest.mark.system
+
 SAFE = ("GET", "HEAD", "OPTIONS")
 METHODS = (*SAFE, "POST", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "CONNECT")
 MADE_UP = {"job_id": "0", "path": "index.html"}

@@ -15,6 +15,8 @@ from tests.http.test_red_team import DOORS, Door, Tab
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 
+pytestmark = pytest.mark.system
+
 BASE = """
 INCLUDE PERFETTO MODULE torch.*; INCLUDE PERFETTO MODULE slices.with_context;
 SELECT (SELECT count(*) || ',' || sum(ts) || ',' || sum(dur) || ',' || sum(length(name)) FROM slice),

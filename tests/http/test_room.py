@@ -1,4 +1,4 @@
-"""Disk space: equal uploads, the quota, the floor of free space, retention, deletion and reservations."""
+"""Disk space: equal uploads, quota, floor of free space, retention, deletion, reservations and results of queries."""
 
 import json
 import os
@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from tests import tus
-from tests.http.conftest import until
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import until
 
 Start = Callable[..., Server]
 
@@ -42,7 +42,7 @@ def names(server: Server) -> list[str]:
     return [trace["name"] for trace in server.api.get("/traces").json()["traces"]]
 
 
-def bytes_on_disk(server: Server) -> set[str]:
+def files_on_disk(server: Server) -> set[str]:
     """Return the paths of all files in the folders of traces."""
     return {
         str(path.relative_to(server.data))
@@ -57,7 +57,7 @@ def bytes_on_disk(server: Server) -> set[str]:
 
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server without bounds."""
+    """A server without a quota or retention."""
     started = Server(tmp_path_factory.mktemp("room") / "data").start()
     yield started
     assert started.stop() == 0
@@ -88,7 +88,7 @@ def test_shared_bytes_live_as_long_as_their_last_trace(open_server: Server) -> N
     assert open_server.api.get(f"/traces/{second}/download").content == content
     assert open_server.rows(second, "select count(*) from slice") == [[1]]
     open_server.api.delete(f"/traces/{second}")
-    assert not [content for content in bytes_on_disk(open_server) if first in content or second in content]
+    assert not [path for path in files_on_disk(open_server) if first in path or second in path]
 
 
 def test_equal_bytes_are_ingested_again_if_the_name_states_another_rank(open_server: Server) -> None:
@@ -138,7 +138,7 @@ def test_upload_beyond_the_quota_is_refused_before_or_during_transfer(start_serv
         assert problem["needed"] > 0
         assert 3_000_000 < problem["used"] <= 10_000_000
         assert problem["free"] > 0
-    assert len(bytes_on_disk(server)) == 4
+    assert len(files_on_disk(server)) == 5
     assert len(names(server)) == 1
 
 
@@ -167,7 +167,7 @@ def test_upload_below_the_floor_of_free_space_is_refused(start_server: Start, tm
     answer = put(server)
 
     assert (answer.status_code, answer.json()["code"], answer.json()["floor"]) == (507, "no_room", free * 2)
-    assert bytes_on_disk(server) == set()
+    assert files_on_disk(server) == set()
 
 
 def test_splits_merges_and_imports_respect_the_quota(start_server: Start, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def audit_of(server: Server) -> list[dict[str, Any]]:
 
 
 def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_server: Start) -> None:
-    server = start_server(retain_bytes=20_000_000)  # the catalog may take four million of these
+    server = start_server(retain_bytes=20_000_000)  # the catalog may take four million of these bytes
     pinned = upload_id(server, "pinned.json", body(5_000_000))
     server.api.patch(f"/traces/{pinned}", json={"pinned": True})
     old = upload_id(server, "old.json", body(5_000_000))
@@ -265,9 +265,9 @@ def test_retention_by_size_removes_the_oldest_and_keeps_pinned_traces(start_serv
 
     upload_id(server, "new.json", body(5_000_000))
 
-    until(server, lambda: len(names(server)) == 3)
+    until(lambda: len(names(server)) == 3)
     assert names(server) == ["new.json", "young.json", "pinned.json"]
-    assert not [content for content in bytes_on_disk(server) if old in content]
+    assert not [path for path in files_on_disk(server) if old in path]
     lines = [
         (line["who"], line["did"], line["trace"], line["why"])
         for line in audit_of(server)
@@ -284,7 +284,7 @@ def test_retention_by_age_removes_old_and_keeps_pinned_traces(start_server: Star
     server._settings["retain_days"] = 1e-9
     server.start()
 
-    until(server, lambda: names(server) == ["0.json"])
+    until(lambda: names(server) == ["0.json"])
 
     assert {path.name for path in (server.data / "originals").iterdir()} == {ids[0]}
     assert {line["why"] for line in audit_of(server) if line["who"] == "retention"} == {"age"}
@@ -298,7 +298,7 @@ def test_retention_removes_all_traces_that_share_bytes(start_server: Start) -> N
 
     upload_id(server, "c.json", body(6_000_000))
 
-    until(server, lambda: names(server) == ["c.json"])
+    until(lambda: names(server) == ["c.json"])
 
 
 # -- deletion -----------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_retention_removes_all_traces_that_share_bytes(start_server: Start) -> N
 
 def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace: Path) -> None:
     server = start_server(keep_ready=True)
-    before = bytes_on_disk(server)
+    before = files_on_disk(server)
     trace = server.upload(step_trace)["id"]
     server.rows(trace, "select count(*) from slice")
     server.api.get(f"/traces/{trace}/download", params={"format": "json"})
@@ -316,7 +316,7 @@ def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace:
     for trace_id in (trace, *job["result"]["traces"]):
         assert server.api.delete(f"/traces/{trace_id}").status_code == 204
 
-    assert bytes_on_disk(server) == before
+    assert files_on_disk(server) == before
     held = [os.readlink(path) for path in Path(f"/proc/{server.pid}/fd").iterdir()]  # noqa: PTH115
     assert not [target for target in held if target.endswith("(deleted)") and str(server.data) in target]
 
@@ -324,7 +324,7 @@ def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace:
 # -- announced uploads -------------------------------------------------------------------------------------------------
 
 
-def test_announced_uploads_reserve_their_length(start_server: Callable[..., Server]) -> None:
+def test_announced_uploads_reserve_their_length(start_server: Start) -> None:
     server = start_server(quota_bytes=10_000_000)
     first = tus.begin(server, 6_000_000)
     refused = tus.creation(server, 6_000_000)
@@ -338,7 +338,7 @@ def test_announced_uploads_reserve_their_length(start_server: Callable[..., Serv
     assert tus.creation(server, 6_000_000).status_code == 201
 
 
-def test_a_reservation_outlives_a_restart(start_server: Callable[..., Server]) -> None:
+def test_a_reservation_outlives_a_restart(start_server: Start) -> None:
     server = start_server(quota_bytes=10_000_000)
     upload = tus.begin(server, 9_000_000)
     server.kill()
@@ -347,7 +347,7 @@ def test_a_reservation_outlives_a_restart(start_server: Callable[..., Server]) -
     assert tus.creation(server, 9_000_000).status_code == 507
 
 
-def test_deferred_length_is_reserved_when_it_is_sent(start_server: Callable[..., Server]) -> None:
+def test_deferred_length_is_reserved_when_it_is_sent(start_server: Start) -> None:
     server = start_server(quota_bytes=10_000_000)
     late = tus.begin(server, None)
     tus.begin(server, 6_000_000)
@@ -355,7 +355,7 @@ def test_deferred_length_is_reserved_when_it_is_sent(start_server: Callable[...,
     assert tus.send(server, late, 0, b" ", Upload_Length="2000000").status_code == 204
 
 
-def test_the_number_of_announced_uploads_is_bounded(start_server: Callable[..., Server]) -> None:
+def test_the_number_of_announced_uploads_is_bounded(start_server: Start) -> None:
     server = start_server(max_uploads_per_client=3)
     uploads = [tus.begin(server, 10) for _ in range(3)]
     refused = tus.creation(server, 10)
@@ -366,7 +366,7 @@ def test_the_number_of_announced_uploads_is_bounded(start_server: Callable[..., 
     assert tus.creation(server, 10).status_code == 201
 
 
-def test_expired_uploads_do_not_count_towards_the_limit(start_server: Callable[..., Server]) -> None:
+def test_expired_uploads_do_not_count_towards_the_limit(start_server: Start) -> None:
     server = start_server(max_uploads=1, upload_expires_s=0.5)
     tus.begin(server, 10)
-    until(server, lambda: tus.creation(server, 10).status_code == 201)
+    until(lambda: tus.creation(server, 10).status_code == 201)

@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.http.conftest import until
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import until
 
 StartServer = Callable[..., Server]
 
@@ -63,7 +63,7 @@ def test_an_engine_that_is_killed_is_replaced(server: Server, step_trace: Path) 
     server.rows(trace, "SELECT 1")
     engine = server.engine(trace)
     engine.kill()
-    until(server, lambda: server.query(trace, "SELECT 1").status_code == 200)
+    until(lambda: server.query(trace, "SELECT 1").status_code == 200)
     assert server.engine(trace) != engine
 
 
@@ -75,7 +75,7 @@ def test_number_of_engines_is_limited(start_server: StartServer, step_trace: Pat
     assert [session["trace"] for session in server.api.get("/sessions").json()["sessions"]] == [second]
     question = {"sql": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c", "limit": None}
     with server.api.stream("POST", f"/traces/{second}/query", json=question, headers={"Accept": "text/csv"}) as running:
-        lines = running.iter_lines()  # closes the stream when it is deleted
+        lines = running.iter_lines()  # keep a reference: deleting this iterator closes the stream
         assert next(lines) == "x"
         refused = server.query(first, "SELECT 1")
     assert refused.status_code == 503, refused.text
@@ -89,8 +89,8 @@ def test_an_idle_engine_is_closed(start_server: StartServer, step_trace: Path) -
     trace = server.upload(step_trace)["id"]
     server.rows(trace, "SELECT 1")
     engine = server.engine(trace)
-    until(server, lambda: server.api.get("/sessions").json()["sessions"] == [])
-    until(server, lambda: not engine.is_running())
+    until(lambda: server.api.get("/sessions").json()["sessions"] == [])
+    until(lambda: not engine.is_running())
 
 
 def test_engine_that_does_not_start_is_reported(start_server: StartServer, step_trace: Path) -> None:

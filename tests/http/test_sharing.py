@@ -20,8 +20,9 @@ from websockets.sync.client import ClientConnection, connect
 from service.engine.trace_processor import wire
 from service.http.routes.perfetto import TRY_AGAIN
 from service.store.tokens import Scope, Tokens
-from tests.http.conftest import ENDLESS_ROWS, until
+from tests.http.conftest import ENDLESS_ROWS
 from tests.server import Server
+from tests.waiting import until
 
 StartServer = Callable[..., Server]
 
@@ -174,7 +175,7 @@ def test_client_may_retry_while_engines_are_killed(start_server: StartServer, st
     def kill(tabs: list[Answer], scripts: list[Answer]) -> None:
         end = time.monotonic() + seconds
         while not (any_retry(tabs) and any_retry(scripts)) or time.monotonic() < end:
-            until(server, lambda: session_state(server, trace) == "ready")  # one killed while it loads fails
+            until(lambda: session_state(server, trace) == "ready")  # one killed while it loads fails
             server.engine(trace).kill()
             threading.Event().wait(2)
 
@@ -199,7 +200,7 @@ def test_request_beyond_the_queue_limit_is_refused(start_server: StartServer, st
         assert next(rows) == "x"
         script = Script(server, trace)
         waiting = pool.submit(script.ask, 7)
-        until(server, lambda: server.api.get(f"/traces/{trace}/session").json()["queries"] == 2)
+        until(lambda: server.api.get(f"/traces/{trace}/session").json()["queries"] == 2)
         refused = server.query(trace, "SELECT 1")
         assert (refused.status_code, refused.json()["code"]) == (503, "engine_busy")
         assert refused.headers["retry-after"] == "1"
@@ -214,7 +215,7 @@ def test_a_trace_whose_engine_is_killed_from_outside_stays_available(shared: tup
         assert server.rows(trace, "SELECT 1") == [[1]]
         server.engine(trace).kill()
         server.query(trace, "SELECT 1")
-    until(server, lambda: server.query(trace, "SELECT 1").status_code == 200)
+    until(lambda: server.query(trace, "SELECT 1").status_code == 200)
     assert server.api.get(f"/traces/{trace}/session").json()["engine"]["restarts"] == 4
 
 
@@ -269,7 +270,7 @@ def test_statement_that_kills_engines_is_refused_and_its_trace_stays_available(a
     for number in range(3):
         assert code_of(attacker.ask(f"SELECT randomblob({300_000_000 + number})")) == "engine_failed"
         assert code_of(attacker.ask(f"SELECT randomblob({300_000_000 + number})")) == "sql_kills_engine"
-        until(neighbour.server, lambda: answers_again(neighbour))
+        until(lambda: answers_again(neighbour))
 
     refused = neighbour.ask("select  RANDOMBLOB(300000009) -- again")
 
@@ -287,7 +288,7 @@ def test_client_that_kills_many_engines_is_paused_and_others_are_not(askers: tup
             assert attacker.ask_in_tab(sql)
         else:
             assert code_of(attacker.ask(sql)) == "engine_failed"
-        until(neighbour.server, lambda: answers_again(neighbour))
+        until(lambda: answers_again(neighbour))
 
     refused = attacker.ask("SELECT 1")
 
@@ -302,7 +303,7 @@ def test_simultaneous_killing_statements_cost_one_engine(askers: tuple[Asker, As
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda _: attacker.ask("SELECT randomblob(300000000)"), range(20)))
     assert {code_of(answer) for answer in answers} <= {"engine_failed", "sql_kills_engine"}
-    until(neighbour.server, lambda: answers_again(neighbour))
+    until(lambda: answers_again(neighbour))
     assert neighbour.server.api.get(f"/traces/{neighbour.trace}/session").json()["engine"]["restarts"] == 1
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.http.conftest import ENDLESS_ROWS, connected, sent_raw, until
+from tests.http.conftest import ENDLESS_ROWS, connected, sent_raw
 from tests.server import Server
+from tests.waiting import until
 
 StartServer = Callable[..., Server]
 GOOD = b'{"traceEvents":[{"ph":"X","name":"one","cat":"cpu_op","pid":1,"tid":1,"ts":1,"dur":1}]}'
@@ -150,7 +151,7 @@ def test_incomplete_body_leaves_no_files_and_no_trace(server: Server, stops_afte
         assert len(files(server)) == len(before) + 1
         connection.sendall(b"800000\r\n" if framing == "chunked" else b"")
         connection.sendall(b" " * stops_after)
-    until(server, lambda: files(server) == before)
+    until(lambda: files(server) == before)
     assert traces(server) == listed
 
 
@@ -167,7 +168,7 @@ def test_valid_head_gets_100_continue(server: Server) -> None:
     with connected(server) as connection:
         connection.sendall(head("good", 100))
         assert connection.recv(1 << 16) == b"HTTP/1.1 100 Continue\r\n\r\n"
-    until(server, lambda: files(server) == before)
+    until(lambda: files(server) == before)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ import pytest
 from tusclient.client import TusClient
 
 from tests.conftest import SHARED, needs_shared
-from tests.http.conftest import connected, until
+from tests.http.conftest import connected
 from tests.http.test_traces import GOOD, chunks, files, traces
 from tests.server import Server
 from tests.tus import CHUNK, VERSION, begin, chunk_head, creation, head, id_of, metadata, offset, send
+from tests.waiting import until
 
 StartServer = Callable[..., Server]
 CONTENT = GOOD.ljust(5_000_000)
@@ -365,8 +366,8 @@ def test_bytes_of_an_interrupted_chunk_are_kept(server: Server, framing: str) ->
         connection.sendall(chunk_head(upload, 0, len(CONTENT) if framing == "length" else None))
         connection.sendall(b"%x\r\n" % len(CONTENT) if framing == "chunked" else b"")
         connection.sendall(CONTENT[:3_333_333])
-    until(server, lambda: offset(server, upload) == 3_333_333)
-    until(server, lambda: send(server, upload, 3_333_333, CONTENT[3_333_333:]).status_code == 204)
+    until(lambda: offset(server, upload) == 3_333_333)
+    until(lambda: send(server, upload, 3_333_333, CONTENT[3_333_333:]).status_code == 204)
     assert ready(server, id_of(upload))["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -378,8 +379,8 @@ def test_bytes_of_an_interrupted_chunk_with_a_checksum_are_dropped(server: Serve
         connection.sendall(chunk_head(upload, 1000, len(CONTENT) - 1000, promised, "Expect: 100-continue"))
         assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
         connection.sendall(CONTENT[1000:3_333_333])
-        until(server, lambda: (server.data / "incoming" / id_of(upload)).stat().st_size > 1_000_000)
-    until(server, lambda: send(server, upload, 1000, CONTENT[1000:]).status_code == 204)
+        until(lambda: (server.data / "incoming" / id_of(upload)).stat().st_size > 1_000_000)
+    until(lambda: send(server, upload, 1000, CONTENT[1000:]).status_code == 204)
     assert ready(server, id_of(upload))["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -390,7 +391,7 @@ def test_upload_survives_a_kill_of_the_server(start_server: StartServer) -> None
     with connected(server) as connection:
         connection.sendall(chunk_head(upload, 3_000_000, 2_000_000, f"Upload-Checksum: {checksum(b'other')}"))
         connection.sendall(CONTENT[3_000_000:-1])
-        until(server, lambda: (server.data / "incoming" / id_of(upload)).stat().st_size > 4_000_000)
+        until(lambda: (server.data / "incoming" / id_of(upload)).stat().st_size > 4_000_000)
         server.kill()
     server.start()
 
@@ -415,7 +416,7 @@ def test_complete_upload_becomes_a_trace_after_a_kill_of_the_server(start_server
     incoming.rename(server.data / folder / id_of(upload))
     server.start()
 
-    until(server, lambda: traces(server) != [])
+    until(lambda: traces(server) != [])
     trace = ready(server, id_of(upload))
 
     assert (trace["name"], trace["sha256"]) == ("whole.json", hashlib.sha256(CONTENT).hexdigest())
@@ -443,7 +444,7 @@ def test_expired_upload_is_removed_by_a_restarted_server(start_server: StartServ
     for path in (server.data / "incoming").iterdir():
         os.utime(path, (0, 0))
     server.start()
-    until(server, lambda: id_of(upload) not in files(server))
+    until(lambda: id_of(upload) not in files(server))
     assert head(server, upload).status_code in (404, 410)
 
 

@@ -16,8 +16,8 @@ from service.jobs.job_monitor import JobMonitor
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.jobs import Jobs
-from tests.conftest import PATIENCE_S
 from tests.processes import FORK_SERVER, living
+from tests.waiting import PATIENCE_S
 
 
 @dataclass

@@ -8,7 +8,7 @@ import orjson
 
 from service.jobs.children.encoding import encode
 from service.jobs.children.kinds import PACKAGE, Kind
-from service.jobs.children.messages import HEADER, Call, Message, frame_head, message_of
+from service.jobs.children.messages import HEADER, Call, Message, decode_message, frame_head
 
 Frame = tuple[Message, bytes]
 
@@ -44,7 +44,7 @@ def frames_of(output: bytes) -> list[Frame]:
         text_size, body_size = HEADER.unpack_from(output, place)
         text_end = place + HEADER.size + text_size
         place = text_end + body_size
-        frames.append((message_of(output[text_end - text_size : text_end]), output[text_end:place]))
+        frames.append((decode_message(output[text_end - text_size : text_end]), output[text_end:place]))
     return frames
 
 

@@ -35,12 +35,12 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> AnalysedTrace:
 
 
 def processes() -> list[psutil.Process]:
-    """Return the living analysis children of this process."""
+    """Return the analysis processes that this process has started and that still run."""
     return living(CHILD)
 
 
 async def wait_for_processes(count: int) -> list[psutil.Process]:
-    """Return the processes once their number is `count`."""
+    """Wait until there are `count` analysis processes, and return them."""
     async with asyncio.timeout(120):
         while len(children := processes()) != count:  # noqa: ASYNC110 - a process sends no event when it starts
             await asyncio.sleep(0.01)
@@ -55,6 +55,7 @@ async def wait_until_gone(process: psutil.Process) -> None:
 
 @asynccontextmanager
 async def open_analyses(folder: Path, **options: Any) -> AsyncIterator[Analyses]:
+    """Yield an `Analyses`; after it is closed, no analysis process may run."""
     analyses = Analyses(FORK_SERVER, folder, **options)
     try:
         yield analyses
@@ -70,6 +71,8 @@ async def answer_json(
 
 
 def run_analyses(folder: Path, scenario: Callable[[Analyses], Any], **options: Any) -> Any:
+    """Run a scenario on an `Analyses` with these options, and return its result."""
+
     async def main() -> Any:
         async with open_analyses(folder, **options) as analyses:
             return await scenario(analyses)
@@ -81,15 +84,15 @@ def test_one_process_answers_concurrent_questions(trace: AnalysedTrace, tmp_path
     names = ["temporal_breakdown", "operators", "steps", "kernel_breakdown", "critical_path", "launch_stats"] * 3
 
     async def scenario(analyses: Analyses) -> Any:
-        together = await asyncio.gather(*(answer_json(analyses, trace, name) for name in names))
+        concurrent = await asyncio.gather(*(answer_json(analyses, trace, name) for name in names))
         [process] = processes()
-        apart = [await answer_json(analyses, trace, name) for name in names[:6]]
+        sequential = [await answer_json(analyses, trace, name) for name in names[:6]]
         assert processes() == [process]
-        return together, apart
+        return concurrent, sequential
 
-    together, apart = run_analyses(tmp_path, scenario)
-    assert [answer["analysis"] for answer in together] == names
-    assert [answer["tables"] for answer in together] == [answer["tables"] for answer in apart * 3]
+    concurrent, sequential = run_analyses(tmp_path, scenario)
+    assert [answer["analysis"] for answer in concurrent] == names
+    assert [answer["tables"] for answer in concurrent] == [answer["tables"] for answer in sequential * 3]
 
 
 def test_failed_question_does_not_affect_concurrent_questions(trace: AnalysedTrace, tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ def test_failed_question_does_not_affect_concurrent_questions(trace: AnalysedTra
 
 def test_crash_fails_its_question_and_next_question_is_answered(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def scenario(analyses: Analyses) -> Any:
-        broken = replace(trace.summary, ranks=None)  # type: ignore[arg-type] # so that the child has a bug
+        broken = replace(trace.summary, ranks=None)  # type: ignore[arg-type] # makes the child raise an unexpected error
         with pytest.raises(ExportFailed, match="broke"):
             await answer_json(analyses, replace(trace, summary=broken))
         return await answer_json(analyses, trace)
@@ -134,11 +137,11 @@ def test_killed_process_fails_its_questions_and_is_replaced(trace: AnalysedTrace
     assert run_analyses(tmp_path, scenario)["tables"]["breakdown"]["rows"]
 
 
-def test_idle_analysis_process_ends_and_forgets_what_it_has_read(trace: AnalysedTrace, tmp_path: Path) -> None:
+def test_idle_analysis_process_ends(trace: AnalysedTrace, tmp_path: Path) -> None:
     async def scenario(analyses: Analyses) -> None:
         await answer_json(analyses, trace)
-        [before] = processes()
-        await wait_until_gone(before)
+        [process] = processes()
+        await wait_until_gone(process)
         assert processes() == []
 
     run_analyses(tmp_path, scenario, idle_s=0.05)
@@ -148,7 +151,7 @@ def test_process_with_only_dropped_questions_is_ended(trace: AnalysedTrace, tmp_
     async def scenario(analyses: Analyses) -> None:
         await answer_json(analyses, trace)
         [process] = processes()
-        process.suspend()  # a question that takes forever
+        process.suspend()  # so that its next question never ends
         dropped = asyncio.ensure_future(answer_json(analyses, trace, "steps"))
         await asyncio.sleep(0)
         dropped.cancel()
@@ -171,31 +174,33 @@ def test_question_fails_at_its_deadline_and_others_are_answered(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def scenario(analyses: Analyses) -> Any:
-        too_long = [asyncio.ensure_future(answer_json(analyses, stalled)) for _ in range(PER_CLIENT)]
+        stalled_answers = [asyncio.ensure_future(answer_json(analyses, stalled)) for _ in range(PER_CLIENT)]
         awaited = asyncio.ensure_future(answer_json(analyses, trace))
-        for question in too_long:
+        for answer in stalled_answers:
             with pytest.raises(DeadlineExceeded, match="not done after 5 s"):
-                await question
+                await answer
         return await awaited
 
     assert run_analyses(tmp_path, scenario, deadline_s=5)["tables"]["breakdown"]["rows"]
 
 
-def test_client_is_answered_while_questions_of_another_never_end(
+def test_client_is_answered_while_questions_of_another_client_never_end(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def scenario(analyses: Analyses) -> Any:
-        stuck = [asyncio.ensure_future(answer_json(analyses, stalled, client="a")) for _ in range(2 * PER_CLIENT)]
+        stalled_answers = [
+            asyncio.ensure_future(answer_json(analyses, stalled, client="a")) for _ in range(2 * PER_CLIENT)
+        ]
         try:
             return await asyncio.wait_for(answer_json(analyses, trace, client="b"), 60)
         finally:
-            for question in stuck:
-                question.cancel()
+            for answer in stalled_answers:
+                answer.cancel()
 
     assert run_analyses(tmp_path, scenario)["tables"]["breakdown"]["rows"]
 
 
-def test_dropped_questions_make_way_for_awaited_ones(
+def test_awaited_question_is_answered_after_stalled_questions_are_dropped(
     trace: AnalysedTrace, stalled: AnalysedTrace, tmp_path: Path
 ) -> None:
     async def scenario(analyses: Analyses) -> Any:
@@ -214,7 +219,7 @@ def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: P
         await answer_json(analyses, trace)
         [process] = processes()
         assert analyses._starting
-        analyses._starting.result()._child.close_input()
+        analyses._starting.result()._child.close_input()  # as when the server ends
         await wait_until_gone(process)
 
     run_analyses(tmp_path, scenario)

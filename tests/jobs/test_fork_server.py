@@ -22,9 +22,9 @@ from service.jobs.children.messages import Done, Failed, Output
 from service.jobs.children.process import ChildProcess
 from service.jobs.children.tasks.documents import ExportTask
 from tests.columns import write_columns
-from tests.conftest import PATIENCE_S
 from tests.processes import living
 from tests.traces import TraceShape, trace_chunks
+from tests.waiting import PATIENCE_S
 
 POOL = "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
 
@@ -103,7 +103,8 @@ def test_process_lists_name_the_fork_server_and_its_children() -> None:
 def test_killed_child_reports_its_signal() -> None:
     async def scenario(fork_server: ForkServer) -> None:
         child = await fork_server.fork(Kind.EXPORT)
-        while not (processes := living("tracedock export")):  # noqa: ASYNC110 - a child sends no event when it starts
+        process, _ = pids_of(fork_server)
+        while not (processes := living("tracedock export", process.pid)):  # noqa: ASYNC110 - a child sends no event when it starts
             await asyncio.sleep(0.01)
         assert [process.pid for process in processes] == [child.pid]
         assert await child.end() == -signal.SIGKILL
@@ -155,10 +156,13 @@ def test_ends_of_children_close_no_file_of_another_thread() -> None:
         await fork_server.close()
 
     user = threading.Thread(target=use_files)
+    switch_interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.0001)  # otherwise the other thread runs for 5 ms whenever this one has waited
     user.start()
     try:
         uvloop.run(main())
     finally:
+        sys.setswitchinterval(switch_interval_s)
         ended.set()
         user.join()
     assert errors == []

@@ -15,11 +15,11 @@ from service.jobs.children.messages import Complete, Crashed, Done, Failed, Grow
 from service.jobs.children.tasks.ingest import IngestTask
 from service.store.external_files import mark_of
 from service.trace.errors import ErrorDocument
-from tests.conftest import PATIENCE_S
 from tests.jobs.frames import Frame, call, command, frames_of, result_of, send
 from tests.jobs.frames import started as started_child
 from tests.server import bytes_read
 from tests.traces import TraceShape, expected, sized, write_trace
+from tests.waiting import PATIENCE_S
 
 PEAK_MB = 1000
 STARTER = """

@@ -15,9 +15,9 @@ from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.slots import SMALL_BYTES
 from service.store.catalog import State
 from service.trace.errors import DiskFull, UnknownTrace
-from tests.conftest import PATIENCE_S
 from tests.jobs.conftest import Parts, workers
 from tests.traces import TraceShape, expected, sized, write_trace
+from tests.waiting import PATIENCE_S
 
 SHAPE = TraceShape(steps=2)
 
@@ -480,7 +480,7 @@ def test_job_that_cannot_be_handed_over_stays_in_the_queue(
 
         assert (await ingests.settled(trace_id, within_s=PATIENCE_S)).state is State.READY
         assert not worker.is_running()
-        assert "no job can be begun" in caplog.text
+        assert "no job starts until the disk has room" in caplog.text
         await ingests.close()
 
     run(work())
@@ -588,7 +588,7 @@ def test_catalog_without_room_is_tried_again_at_the_next_upload(
         ingests.wake()
 
         assert (await ingests.settled(first, within_s=PATIENCE_S)).state is State.READY
-        assert "no job can be begun" in caplog.text
+        assert "no job starts until the disk has room" in caplog.text
         await ingests.close()
 
     run(work())

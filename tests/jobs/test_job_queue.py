@@ -16,7 +16,7 @@ from service.store.catalog import Catalog
 from service.store.jobs import Job, Jobs, JobState, Priority
 from service.streaming.source import Progress
 from service.trace.errors import ErrorDocument, JobDied, NotReady, UnknownJob
-from tests.conftest import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture

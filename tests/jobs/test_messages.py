@@ -25,8 +25,8 @@ from service.jobs.children.messages import (
     NotForked,
     Output,
     Progressed,
+    decode_message,
     frame_head,
-    message_of,
 )
 from service.jobs.children.process import ChildProcess
 from service.streaming.source import Progress
@@ -63,12 +63,12 @@ def test_message_is_received_as_it_was_sent(message: Message) -> None:
 @pytest.mark.parametrize("text", [b"Grown {}", b'Grown {"to_bytes":"x"}', b"Grown", b'Shrunk {"a":1}', b""])
 def test_text_that_is_no_message_is_refused(text: bytes) -> None:
     with pytest.raises((ValidationError, KeyError)):
-        message_of(text)
+        decode_message(text)
 
 
 def test_error_of_a_failure_is_raised_again_as_it_was() -> None:
     error = NothingSelected("no step 7", known_steps=[1, 2])
-    failed = message_of(frame_head(Failed(error.as_document()))[HEADER.size :])
+    failed = decode_message(frame_head(Failed(error.as_document()))[HEADER.size :])
     assert isinstance(failed, Failed)
     raised = error_from_document(failed.error)
     assert (type(raised), raised.as_dict()) == (NothingSelected, error.as_dict())

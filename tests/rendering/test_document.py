@@ -87,7 +87,7 @@ def check(result: LoadResult, events: list[Event]) -> None:
 
 
 def check_args(result: LoadResult, chosen: list[Event], args: Args = "all") -> None:
-    """Check the arguments of slices, which the queries from the second on return (see `args_of`)."""
+    """Check the arguments of slices: the answers to the queries of `args_of`, which follow the first query."""
     for event, rows in zip(chosen, result.answers[1:], strict=True):
         keeps = args == "all" or (args == "essential" and "Collective name" in event["args"])
         expected = event["args"] if keeps else {key: event["args"][key] for key in ESSENTIAL & event["args"].keys()}

@@ -1,4 +1,4 @@
-"""Written events are JSON with their values, and with times to the nanosecond."""
+"""Events are written as JSON that keeps their values, and their times to the nanosecond."""
 
 import json
 from decimal import Decimal
@@ -23,6 +23,7 @@ from service.rendering.text import (
 
 NS = 1000
 KEYS = dict(zip(ESSENTIAL_COLUMNS, ("correlation", "device", "stream", "bytes"), strict=True))
+"""The key in `args` of each column of an essential argument."""
 INTEGERS = st.integers(-(2**63) + 1, 2**63 - 1)
 NAMES = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 ARGS = st.dictionaries(
@@ -50,10 +51,11 @@ EVENTS = st.lists(
 )
 
 
-def cached(events: list[dict[str, Any]], key: str, words: TextCache) -> tuple[PackedTexts, Any]:
+def cached_texts(events: list[dict[str, Any]], key: str, cache: TextCache) -> tuple[PackedTexts, Any]:
+    """Return the texts of a member of the events, and the index of each event's text."""
     unique = [*dict.fromkeys(event[key] for event in events if event[key] is not None)]
     codes = [unique.index(event[key]) if event[key] is not None else len(unique) for event in events]
-    return words.of(unique), np.array(codes, np.int64)
+    return cache.of(unique), np.array(codes, np.int64)
 
 
 def text_of(events: list[dict[str, Any]]) -> str:
@@ -67,9 +69,9 @@ def text_of(events: list[dict[str, Any]]) -> str:
     return write_lines(
         [
             (phases, np.array(["XiC".index(event["ph"]) for event in events], np.int64)),
-            cached(events, "cat", TextCache(member("cat"))),
-            cached(events, "name", TextCache(member("name"))),
-            cached(events, "rest", TextCache(str)),
+            cached_texts(events, "cat", TextCache(member("cat"))),
+            cached_texts(events, "name", TextCache(member("name"))),
+            cached_texts(events, "rest", TextCache(str)),
         ],
         np.array([[event[key] or 0 for event in events] for key in numbers], np.int64).reshape(5, len(events)),
         np.array([[event[key] is not None for event in events] for key in numbers], np.bool_).reshape(5, len(events)),
@@ -123,22 +125,22 @@ def test_arguments_lose_only_the_white_space_between_tokens() -> None:
     assert text.endswith(f',"args":{json.dumps(args, separators=(",", ":"))}}}')
 
 
-def test_text_of_a_word_is_built_once() -> None:
+def test_cache_builds_the_text_of_a_word_once() -> None:
     calls: list[str] = []
 
     def text(word: str) -> str:
         calls.append(word)
         return f"<{word}>"
 
-    words = TextCache(text)
+    cache = TextCache(text)
     for _ in range(2):
-        texts = words.of(["a", "b", "a"])
+        texts = cache.of(["a", "b", "a"])
         assert texts.values.tobytes() == b"<a><b><a>"
         assert texts.lengths.tolist() == [3, 3, 3, 0]
     assert calls == ["a", "b"]
 
 
-def test_texts_of_a_slice_of_an_array() -> None:
+def test_slice_of_an_array_has_only_its_own_texts() -> None:
     array = pa.array(["skipped", "é", None, "", "last", "skipped"]).slice(1, 4)
     texts = PackedTexts.in_array(array)
     assert texts.lengths.tolist() == [2, 0, 0, 4]

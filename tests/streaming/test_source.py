@@ -11,8 +11,8 @@ import pytest
 from service.streaming import codec
 from service.streaming.codec import plain_chunks
 from service.streaming.source import HEAD_SIZE, GrowingFile
-from tests.conftest import PATIENCE_S
 from tests.traces import Compression, TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 
 WAITS_S = 0.05  # a read that has not returned after this time is waiting
 

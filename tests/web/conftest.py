@@ -15,7 +15,7 @@ from service.settings import Settings
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
-from tests.web.elsewhere import Elsewhere, Watch
+from tests.web.other_hosts import BrowserLog, RefusingProxy
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OWN_ERRANDS = "AutofillServerCommunication,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,Translate"
@@ -58,34 +58,34 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[Elsewhere]:
-    """A proxy that receives the browser's requests to all other hosts."""
-    with Elsewhere() as proxy:
+def refusing_proxy() -> Iterator[RefusingProxy]:
+    """A proxy that receives the browser's requests to all hosts but this machine."""
+    with RefusingProxy() as proxy:
         yield proxy
 
 
 @pytest.fixture
-def open_context(browser: Browser, elsewhere: Elsewhere) -> Iterator[OpenContext]:
+def open_context(browser: Browser, refusing_proxy: RefusingProxy) -> Iterator[OpenContext]:
     """Opens browser contexts. A test fails if a page raises an error or contacts another host."""
-    opened: list[tuple[BrowserContext, Watch]] = []
+    opened: list[tuple[BrowserContext, BrowserLog]] = []
 
     def new_context(width: int = 1280, scheme: Literal["light", "dark"] = "light") -> BrowserContext:
         # requests to other than loopback addresses go to the proxy
         context = browser.new_context(
-            proxy=ProxySettings(server=elsewhere.address, bypass="127.0.0.1,localhost,[::1]"),
+            proxy=ProxySettings(server=refusing_proxy.address, bypass="127.0.0.1,localhost,[::1]"),
             viewport=ViewportSize(width=width, height=800),
             color_scheme=scheme,
         )
         context.set_default_timeout(PATIENCE_MS)
-        opened.append((context, Watch(context)))
+        opened.append((context, BrowserLog(context)))
         return context
 
     yield new_context
-    for context, watch in opened:
+    for context, log in opened:
         context.close()
-        assert watch.page_errors == []
-        assert watch.hosts() <= {"127.0.0.1", "localhost"}
-    assert elsewhere.requests == []
+        assert log.page_errors == []
+        assert log.hosts() <= {"127.0.0.1", "localhost"}
+    assert refusing_proxy.requests == []
 
 
 @pytest.fixture

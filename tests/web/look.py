@@ -1,8 +1,10 @@
-"""Measurements of pages: contrast, width, and visible focus."""
+"""Measurements of pages: contrast, width, visible focus, and the rules of axe."""
 
 from typing import Any, cast
 
 from playwright.sync_api import Page
+
+from tests.web.npm_scripts import AXE
 
 # Every visible text that isn't disabled, with the contrast of its colour to its background (WCAG 2.2).
 _CONTRASTS = """() => {
@@ -59,6 +61,20 @@ def faint_texts(page: Page) -> list[dict[str, Any]]:
     texts = cast(list[dict[str, Any]], page.evaluate(_CONTRASTS))
     assert len(texts) > 10
     return [text for text in texts if text["ratio"] < text["wanted"]]
+
+
+_AXE = """async () => {
+  const { violations } = await axe.run({ resultTypes: ["violations"] });
+  return violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) => `${id}: ${target}: ${failureSummary}`));
+}"""
+
+
+def serious_violations(page: Page) -> list[str]:
+    """Return the rules of axe that the page breaks seriously, with the element and the reason of each."""
+    page.evaluate(AXE.path.read_text())
+    return cast(list[str], page.evaluate(_AXE))
 
 
 def overhang(page: Page) -> int:

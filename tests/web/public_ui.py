@@ -15,11 +15,14 @@ LONGER_STATUS_TIMEOUT = """(() => {
   const wait = setTimeout;
   window.setTimeout = (act, ms, ...more) => wait(act, ms === 2000 ? 60000 : ms, ...more);
 })()"""
-"""Script for the pages of the UI that extends its timeout of 2 s for the status, which a busy machine may exceed."""
+"""Script for the pages of the UI that extends all its timeouts of 2 s, among them that for the status.
+
+A busy machine may exceed that one.
+"""
 
 
 class _File(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that the base has
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         """Log nothing."""
 
 
@@ -36,9 +39,7 @@ def static_server(folder: Path) -> Iterator[int]:
 def switches(ui_port: int, listener_port: int) -> list[str]:
     """Return command-line switches that make Chromium map the UI and its engine to other ports.
 
-    The UI is at `ORIGIN`, and its engine at 127.0.0.1:9001.
-
-    Chromium resolves no other host. The UI keeps its own address and the address at which it expects the engine.
+    Chromium resolves no other host. The UI keeps its address, `ORIGIN`, and that of its engine, 127.0.0.1:9001.
     """
     rules = [
         f"MAP localhost:10000 127.0.0.1:{ui_port}",

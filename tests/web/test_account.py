@@ -5,13 +5,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.server import Server
 from tests.web.conftest import OpenContext, gated_engine
+from tests.web.folds import unfold
 from tests.web.look import faint_texts, overhang
 from tests.web.overlaps import write_overlaps
 from tests.web.viewer import Viewer
@@ -27,7 +28,7 @@ def trace_id(server: Server, tmp_path: Path) -> str:
 
 def engine_panel(page: Page, server: Server, trace_id: str) -> Locator:
     page.goto(f"{server.url}/traces/{trace_id}")
-    expect(page.get_by_test_id("engine")).to_be_visible()
+    unfold(page, "engine", "cut", "contents")
     return page.get_by_test_id("engine")
 
 
@@ -39,9 +40,13 @@ def session_of(server: Server, trace_id: str, **view: str) -> dict[str, Any]:
     return rows
 
 
-def ask(page: Page, sql: str) -> None:
-    page.get_by_test_id("sql-input").fill(sql)
-    page.get_by_test_id("sql-input").press("Control+Enter")
+def ask(page: Page, sql: str) -> Page:
+    """Run a query on the page of SQL to which a trace's page links; return that page."""
+    asking = page.context.new_page()
+    asking.goto(urljoin(page.url, str(page.get_by_test_id("open-sql").get_attribute("href"))))
+    asking.get_by_test_id("sql-input").fill(sql)
+    asking.get_by_test_id("sql-input").press("Control+Enter")
+    return asking
 
 
 def test_started_engine_shows_its_account_and_memory_and_is_closed(page: Page, server: Server, trace_id: str) -> None:
@@ -69,10 +74,10 @@ def test_started_engine_shows_its_account_and_memory_and_is_closed(page: Page, s
 
 def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, server: Server, trace_id: str) -> None:
     def wanted() -> set[str]:
-        links = [page.get_by_test_id(name) for name in ("open-perfetto", "cut-open")]
+        links = [page.get_by_test_id(name) for name in ("open-perfetto", "open-sql", "cut-open")]
         links += page.get_by_test_id("trace-steps").get_by_role("link").all()
         queries = [parse_qs(urlsplit(str(link.get_attribute("href"))).query) for link in links]
-        assert len(queries) == 3
+        assert len(queries) == 4
         return {",".join(query.get("args", ["all"])) for query in queries}
 
     panel = engine_panel(page, server, trace_id)
@@ -82,10 +87,11 @@ def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, 
     page.get_by_test_id("cut-name").fill("aten::*")  # this renews the link
     assert wanted() == {"none"}
 
-    ask(page, ARGS)
-    expect(page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["none"])
+    asking = ask(page, ARGS)
+    expect(asking.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["none"])
     expect(panel.get_by_test_id("engine-row")).to_contain_text("All of this trace, no arguments")
     page.reload()
+    unfold(page, "engine", "cut", "contents")
     expect(panel.get_by_test_id("engine-args")).to_have_value("none")
     assert wanted() == {"none"}
     with page.context.expect_page() as opened:
@@ -97,8 +103,8 @@ def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, 
 
     panel.get_by_test_id("engine-args").select_option("all")
     assert wanted() == {"all"}
-    ask(page, ARGS)
-    expect(page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["all"])
+    asking = ask(page, ARGS)
+    expect(asking.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["all"])
     expect(panel.get_by_test_id("engine-row")).to_have_count(2)
 
 
@@ -130,14 +136,14 @@ def test_page_shows_the_progress_of_a_loading_engine(
     server = start_server(engine=gated_engine(tmp_path, gate), engine_sandbox="off")
     page = open_context().new_page()
     panel = engine_panel(page, server, str(server.upload(write_overlaps(tmp_path))["id"]))
-    ask(page, "select 6 * 7 as answer")
+    asking = ask(page, "select 6 * 7 as answer")
     expect(panel.get_by_test_id("engine-state")).to_have_text("loading")
     loading_text = re.compile(r"Loading 8 events: [\d.]+ k?B so far\.")
     expect(panel.get_by_test_id("engine-row")).to_contain_text(loading_text)
-    expect(page.get_by_test_id("sql-status")).to_contain_text("The engine is loading the trace.")
-    expect(page.get_by_test_id("sql-status")).to_contain_text(loading_text)
+    expect(asking.get_by_test_id("sql-status")).to_contain_text("The engine is loading the trace.")
+    expect(asking.get_by_test_id("sql-status")).to_contain_text(loading_text)
     gate.write_text("go")
-    expect(page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
+    expect(asking.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
     expect(panel.get_by_test_id("engine-state")).to_have_text("ready")
 
 

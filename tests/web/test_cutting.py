@@ -16,6 +16,7 @@ from tests.conftest import DATA
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 from tests.web.conftest import OpenContext
+from tests.web.folds import unfold
 from tests.web.viewer import Viewer
 
 GLOO = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
@@ -41,7 +42,9 @@ def long_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def cut_panel(page: Page, server: Server, trace_id: str) -> Locator:
     page.goto(f"{server.url}/traces/{trace_id}")
-    expect(page.get_by_test_id("cut")).to_be_visible()
+    expect(page.locator("#overview-canvas")).to_have_attribute("data-drawn", re.compile("/"))  # it moves what follows
+    expect(page.locator("#verdict-body")).not_to_contain_text("Reading the trace")
+    unfold(page, "cut")
     return page.get_by_test_id("cut")
 
 
@@ -86,6 +89,7 @@ def test_chosen_step_updates_all_links_and_the_count(page: Page, server: Server,
 
     step_link = panel.get_by_role("link", name="Open step 5 in Perfetto")
     assert selection_of(step_link) == {"steps": [5]}
+    unfold(page, "contents")
     assert selection_of(page.get_by_test_id("trace-steps").get_by_role("link", name="Open step 5 in Perfetto")) == {
         "steps": [5]
     }
@@ -168,6 +172,7 @@ def test_split_by_step_links_to_children_that_link_to_their_parent(page: Page, s
     page.get_by_test_id("cut-by").select_option("step")
     page.get_by_test_id("cut-split").click()
     child_links = page.get_by_test_id("job-made").get_by_role("link")
+    unfold(page, "children")
     expect(child_links).to_have_text([f"parent.step{number}.pt.trace.json.gz" for number in (3, 4, 5)])
     children = page.get_by_test_id("trace-children")
     expect(children.locator("tbody tr")).to_have_count(3)
@@ -178,6 +183,7 @@ def test_split_by_step_links_to_children_that_link_to_their_parent(page: Page, s
 
     row.get_by_role("link").click()
     expect(page).to_have_url(f"{server.url}/traces/{child['id']}")
+    unfold(page, "contents")
     facts = page.get_by_test_id("trace-facts")
     expect(facts).to_contain_text("made here")
     expect(facts.locator("[data-fact='SHA-256']")).to_be_hidden()
@@ -187,7 +193,7 @@ def test_split_by_step_links_to_children_that_link_to_their_parent(page: Page, s
     expect(page).to_have_url(f"{server.url}/traces/{trace_id}")
     expect(children.locator("tbody tr")).to_have_count(3)
 
-    page.goto(f"{server.url}/?name=parent.")
+    page.goto(f"{server.url}/?q=parent.")
     mark = page.locator(f"[data-id='{child['id']}']").get_by_role("link", name="parent.pt.trace.json", exact=True)
     expect(mark).to_have_attribute("href", f"/traces/{trace_id}")
 
@@ -220,7 +226,8 @@ def test_long_job_shows_progress_and_can_be_cancelled(page: Page, server: Server
     job = page.get_by_test_id("job")
     expect(job).to_contain_text(re.compile(r"\d of [\d,]+ events"))
     expect(page.get_by_test_id("cut-split")).to_be_disabled()
-    page.reload()  # the reloaded page keeps showing the job's progress
+    page.reload()
+    unfold(page, "cut")  # the reloaded page keeps showing the job's progress
     page.get_by_test_id("job-cancel").click()
     expect(job).to_contain_text("Cancelled: nothing was made.")
     expect(job).to_be_focused()
@@ -231,11 +238,11 @@ def test_long_job_shows_progress_and_can_be_cancelled(page: Page, server: Server
 def test_ranks_selected_in_the_list_merge_into_a_trace(page: Page, server: Server) -> None:
     for path in GLOO:
         server.upload(path, f"to-merge-{path.name}")
-    page.goto(f"{server.url}/?name=to-merge")
+    page.goto(f"{server.url}/?q=to-merge")
     boxes = page.get_by_test_id("select-trace")
     expect(boxes).to_have_count(2)
     boxes.first.check()
-    expect(page.get_by_test_id("merge")).to_be_hidden()
+    expect(page.get_by_test_id("merge-run")).to_be_hidden()
     box_position = boxes.last.bounding_box()
     boxes.last.check()
     expect(page.get_by_test_id("merge-align")).to_have_value("collectives")
@@ -245,11 +252,13 @@ def test_ranks_selected_in_the_list_merge_into_a_trace(page: Page, server: Serve
 
     expect(page.get_by_test_id("trace-facts")).to_contain_text("ranks 0, 1 of 2")
     trace = server.api.get(f"/traces/{page.url.rsplit('/', 1)[1]}").json()
+    unfold(page, "ranks")
     rows = page.get_by_test_id("trace-ranks").locator("tbody tr")
     for row, rank in zip(rows.all(), trace["ranks"], strict=True):
         expect(row).to_contain_text(rank["name"])
         for ns in (rank["shift_ns"], *rank["residual_ns"].values()):
             expect(row.get_by_title(f"{ns} ns", exact=True).first).to_be_visible()
+    unfold(page, "cut")
     choose(page, "ranks", "Rank 1")
     expect(page.get_by_test_id("cut-keeps")).to_contain_text(
         f"{kept_count(server, trace['id'], {'ranks': [1]})} events of"
@@ -260,7 +269,7 @@ def test_ranks_selected_in_the_list_merge_into_a_trace(page: Page, server: Serve
 def test_failed_merge_shows_the_reason(page: Page, server: Server, gpu_trace: Path) -> None:
     for name in ("twice-a.json", "twice-b.json"):
         server.upload(gpu_trace, name)
-    page.goto(f"{server.url}/?name=twice-")
+    page.goto(f"{server.url}/?q=twice-")
     boxes = page.get_by_test_id("select-trace")
     expect(boxes).to_have_count(2)
     for box in boxes.all():

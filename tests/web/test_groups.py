@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.web.folds import unfold
 
 _numbers = count(1)
 
@@ -31,16 +32,18 @@ def test_group_is_linked_from_the_list_and_shows_its_ranks(
     name = server.api.get(f"/groups/{group_id}").json()["name"]
     page.goto(server.url)
 
-    page.get_by_test_id("trace-row").filter(has_text="rank0.json").get_by_role("link", name=name).first.click()
+    page.get_by_test_id("run-row").get_by_role("link", name=name, exact=True).click()
 
     expect(page).to_have_url(f"{server.url}/groups/{group_id}")
     expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    unfold(page, "files")
     rows = page.get_by_test_id("group-table").locator("tbody tr")
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("rank0.json")
     expect(page.get_by_test_id("group-facts")).to_contain_text("Missing ranks2")
     rows.first.get_by_role("link", name="rank0.json", exact=True).click()
     expect(page).to_have_url(f"{server.url}/traces/{ids[0]}")
+    unfold(page, "contents")
     page.get_by_test_id("trace-facts").get_by_role("link", name=name).click()
     expect(page).to_have_url(f"{server.url}/groups/{group_id}")
 
@@ -56,6 +59,7 @@ def test_two_traces_of_a_rank_are_two_cycles(page: Page, server: Server, tmp_pat
     facts = page.get_by_test_id("group-facts")
     expect(facts).to_contain_text("Cycles2, distinguished by their steps")
     expect(facts).to_contain_text("cycle 1: 1")
+    unfold(page, "files")
     rows = page.get_by_test_id("group-table").locator("tbody tr")
     expect(rows).to_have_count(3)
     assert [row.locator("td").all_inner_texts()[:3] for row in rows.all()] == [

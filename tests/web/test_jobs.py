@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.http.conftest import connected, until
+from tests.http.conftest import connected
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import until
+from tests.web.folds import unfold
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def test_ingest_is_followed_by_events_without_polling(page: Page, server: Server
     with connected(server) as upload:
         head = f"PUT /api/v1/traces/followed.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         upload.sendall(head.encode() + body[:half])
-        until(server, lambda: server.children("tracedock ingest") != [])
+        until(lambda: server.children("tracedock ingest") != [])
         [worker] = server.children("tracedock ingest")
         worker.suspend()  # so that the page opens before ingest ends
         upload.sendall(body[half:])
@@ -63,6 +65,7 @@ def test_split_is_followed_over_a_restart_of_the_server(
     server = start_server()
     trace = server.upload(large)
     page.goto(f"{server.url}/traces/{trace['id']}")
+    unfold(page, "cut")
     page.get_by_test_id("cut-by").select_option("parts")
     page.get_by_test_id("cut-value").fill("12")
     page.get_by_test_id("cut-split").click()

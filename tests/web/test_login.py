@@ -39,7 +39,7 @@ def test_login_allows_sql_and_uploads_until_logout(
     open_context: OpenContext, guarded: Server, trace_id: str, step_trace: Path
 ) -> None:
     page = open_context().new_page()
-    address = f"{guarded.url}/traces/{trace_id}"
+    address = f"{guarded.url}/traces/{trace_id}/sql"
     page.goto(address)
     log_in(page, "wrong token")
     expect(page.get_by_test_id("login-failed")).to_be_visible()
@@ -84,7 +84,7 @@ def test_link_on_another_site_recognizes_the_login(open_context: OpenContext, gu
     page.goto(f"{other_site}/login?failed=1")
     with page.expect_request("**/login?next=*"):  # the browser has sent no cookie
         page.evaluate("address => { location = address }", f"{guarded.url}/traces/{trace_id}")
-    expect(page.get_by_test_id("sql-input")).to_be_visible()
+    expect(page.get_by_test_id("verdict")).to_be_visible()
     expect(page).to_have_url(f"{guarded.url}/traces/{trace_id}")
 
 

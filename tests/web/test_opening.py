@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.http.test_opening import write_opening
 from tests.server import Server
+from tests.web.folds import unfold
 from tests.web.viewer import Viewer
 
 VISIBLE = """() => {
@@ -65,6 +66,7 @@ def test_link_to_a_window_opens_at_the_window_despite_a_longer_slice(server: Ser
 
 def test_button_of_the_page_opens_at_its_step(server: Server, page: Page, opening: str) -> None:
     page.goto(f"{server.url}/traces/{opening}")
+    unfold(page, "contents")
     with page.context.expect_page() as opened:
         page.get_by_test_id("trace-steps").get_by_role("link", name="Open step 4 in Perfetto").click()
     Viewer(opened.value).expect_tracks()

@@ -6,25 +6,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
 from tests.server import Server
 from tests.traces import TraceShape, expected, sized, write_trace
-
-ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
+from tests.web.folds import unfold
 
 
 @pytest.fixture
 def trace_page(page: Page, server: Server, gpu_id: str) -> Page:
     """The page of `gpu_trace`."""
     page.goto(f"{server.url}/traces/{gpu_id}")
-    expect(page.get_by_test_id("sql-input")).to_be_visible()
+    expect(page.get_by_test_id("verdict")).to_be_visible()
     return page
-
-
-def run_sql(page: Page, sql: str) -> None:
-    page.get_by_test_id("sql-input").fill(sql)
-    page.get_by_test_id("sql-input").press("Control+Enter")
 
 
 def limit_upload(page: Page, bytes_per_s: int | None) -> None:
@@ -79,6 +73,7 @@ def test_trace_page_shows_facts_steps_and_streams(trace_page: Page) -> None:
     facts = trace_page.get_by_test_id("trace-facts")
     for fact in ("0 of 8", "nccl", f"{totals.events:,}", f"{totals.end_ns - totals.start_ns} ns", str(totals.base_ns)):
         expect(facts).to_contain_text(fact)
+    unfold(trace_page, "contents")
     steps = trace_page.get_by_test_id("trace-steps").locator("tbody tr")
     expect(steps).to_have_count(len(totals.steps))
     for row, step in zip(steps.all(), totals.steps, strict=True):
@@ -89,57 +84,6 @@ def test_trace_page_shows_facts_steps_and_streams(trace_page: Page) -> None:
     expect(trace_page.get_by_test_id("trace-devices")).to_contain_text("No event on the other devices 1, 2")
     counts = trace_page.get_by_test_id("trace-counts")
     expect(counts.get_by_role("row").filter(has_text="kernel")).to_contain_text(f"{totals.counts['X|kernel']}")
-
-
-def test_sql_returns_rows_of_exact_values(trace_page: Page) -> None:
-    run_sql(
-        trace_page,
-        "select 9007199254740993 as big, -9223372036854775808 as least, 0.1 as tenth, "
-        "null as gone, 'NULL' as word, '' as empty",
-    )
-    cells = trace_page.get_by_test_id("sql-result").locator("tbody td")
-    expect(cells).to_have_text(["9007199254740993", "-9223372036854775808", "0.1", "NULL", "NULL", ""])
-    expect(cells.nth(3)).to_have_class(re.compile("null"))
-    expect(cells.nth(4)).not_to_have_class(re.compile("null"))
-    expect(trace_page.get_by_test_id("sql-status")).to_contain_text("1 row in")
-
-
-def test_sample_query_finds_the_kernels(trace_page: Page) -> None:
-    trace_page.get_by_role("button", name="Top kernels").click()
-    trace_page.get_by_test_id("sql-run").click()
-    result = trace_page.get_by_test_id("sql-result")
-    expect(result).to_contain_text("ampere_sgemm_128x64_tn")
-    expect(result).to_contain_text("ncclDevKernel_AllReduce")
-
-
-def test_wrong_sql_shows_the_engine_message_and_its_position(trace_page: Page) -> None:
-    run_sql(trace_page, "select name,\n  nonsense from slice")
-    error = trace_page.get_by_test_id("sql-error")
-    expect(error).to_contain_text("no such column: nonsense")
-    error.get_by_role("button", name="Go to line 2, column 3").click()
-    selected = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
-    assert trace_page.get_by_test_id("sql-input").evaluate(selected) == "nonsense"
-
-
-def test_cancelled_query_is_followed_by_a_working_one(trace_page: Page, server: Server, gpu_id: str) -> None:
-    with trace_page.expect_request(lambda request: "/query" in request.url):
-        run_sql(trace_page, ENDLESS)
-    expect(trace_page.get_by_test_id("sql-status")).to_contain_text(re.compile(r"Running…\s+\d\.\d s"))
-    trace_page.get_by_test_id("sql-cancel").click()
-    expect(trace_page.get_by_test_id("sql-status")).to_contain_text("Cancelled after")
-    run_sql(trace_page, "select 6 * 7 as answer")
-    expect(trace_page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
-
-
-def test_csv_has_all_rows_beyond_the_limit_of_the_table(trace_page: Page, server: Server, gpu_id: str) -> None:
-    [[rows]] = server.rows(gpu_id, "select count(*) from slice")
-    trace_page.get_by_test_id("sql-limit").select_option("100")
-    run_sql(trace_page, "select id, name from slice")
-    expect(trace_page.get_by_test_id("sql-status")).to_contain_text("Truncated: only the first 100")
-    with trace_page.expect_download() as download:
-        trace_page.get_by_test_id("sql-csv").click()
-    assert download.value.suggested_filename == "rank0.csv"
-    assert len(download.value.path().read_text().splitlines()) == 1 + int(str(rows))
 
 
 def test_failed_trace_shows_the_error_and_its_offset(page: Page, server: Server, failed_id: str) -> None:
@@ -205,10 +149,10 @@ def test_markup_in_names_is_escaped(page: Page, server: Server, long_name: str, 
     page.goto(server.url)
     row = page.locator(f"[data-id='{long_name_id}']")
     expect(row.get_by_role("link", name=long_name, exact=True)).to_be_visible()
-    row.get_by_test_id("delete-trace").click()
+    page.goto(f"{server.url}/traces/{long_name_id}")
+    page.get_by_test_id("delete-trace").click()
     expect(page.get_by_role("dialog")).to_contain_text(long_name)
     page.get_by_test_id("confirm-cancel").click()
-    page.goto(f"{server.url}/traces/{long_name_id}")
     expect(page.get_by_role("heading", level=1)).to_have_text(long_name)
     expect(page).to_have_title(f"{long_name} · Tracedock")
     page.get_by_test_id("open-perfetto").evaluate("link => link.removeAttribute('target')")
@@ -227,6 +171,19 @@ def test_trace_is_deleted_after_confirmation(page: Page, server: Server, gpu_tra
     expect(page.get_by_test_id("trace-list")).to_be_visible()
     expect(page.locator(f"[data-id='{trace_id}']")).to_have_count(0)
     assert server.api.get(f"/traces/{trace_id}").status_code == 404
+
+
+def test_first_visit_of_a_trace_receives_less_than_half_a_megabyte_of_code(
+    page: Page, server: Server, gpu_id: str
+) -> None:
+    requests: list[Request] = []
+    page.on("requestfinished", lambda request: requests.append(request))  # noqa: PLW0108 - no builtin function is taken
+    page.goto(f"{server.url}/traces/{gpu_id}")
+    page.locator("#analyses").scroll_into_view_if_needed()
+    expect(page.locator("#analysis-said")).to_contain_text("Answered")
+    code = [request for request in requests if "/static/" in request.url]
+    assert len(code) > 30
+    assert sum(request.sizes()["responseBodySize"] for request in code) < 500_000
 
 
 def test_api_page_needs_no_other_host(page: Page, server: Server) -> None:

@@ -17,7 +17,7 @@ from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 from tests.web.conftest import OpenContext, gated_engine
-from tests.web.elsewhere import Elsewhere, Watch
+from tests.web.other_hosts import BrowserLog, RefusingProxy
 from tests.web.overlaps import write_overlaps
 from tests.web.viewer import Viewer
 
@@ -126,10 +126,12 @@ def test_ui_at_localhost_contacts_no_other_host(server: Server, open_context: Op
     # `open_context` asserts that all requests go to our host
 
 
-def test_requests_of_pages_and_workers_to_other_hosts_are_detected(browser: Browser, elsewhere: Elsewhere) -> None:
+def test_requests_of_pages_and_workers_to_other_hosts_are_detected(
+    browser: Browser, refusing_proxy: RefusingProxy
+) -> None:
     """Verify that the fixtures of the other tests detect such requests."""
-    context = browser.new_context(proxy={"server": elsewhere.address})
-    watch = Watch(context)
+    context = browser.new_context(proxy={"server": refusing_proxy.address})
+    log = BrowserLog(context)
     page = context.new_page()
     page.evaluate("fetch('http://elsewhere.example/page').catch(() => null)")
     page.evaluate(
@@ -140,22 +142,22 @@ def test_requests_of_pages_and_workers_to_other_hosts_are_detected(browser: Brow
     )
     page.evaluate("new Promise((end) => { new WebSocket('ws://elsewhere.example/socket').onclose = () => end(); })")
     context.close()
-    assert watch.hosts() == {"elsewhere.example"}
-    trace = " ".join(elsewhere.requests)
-    assert "http://elsewhere.example/page" in trace
-    assert "http://elsewhere.example/worker" in trace
-    assert "CONNECT elsewhere.example" in trace
+    assert log.hosts() == {"elsewhere.example"}
+    proxied = " ".join(refusing_proxy.requests)
+    assert "http://elsewhere.example/page" in proxied
+    assert "http://elsewhere.example/worker" in proxied
+    assert "CONNECT elsewhere.example" in proxied
 
 
 def test_content_security_policy_blocks_other_hosts(
-    server: Server, browser: Browser, elsewhere: Elsewhere, gpu_id: str
+    server: Server, browser: Browser, refusing_proxy: RefusingProxy, gpu_id: str
 ) -> None:
-    context = browser.new_context(proxy={"server": elsewhere.address, "bypass": "127.0.0.1"})
+    context = browser.new_context(proxy={"server": refusing_proxy.address, "bypass": "127.0.0.1"})
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id))
     with pytest.raises(Error, match="Failed to fetch"):
         viewer.page.evaluate("fetch('http://elsewhere.example/')")
     context.close()
-    assert elsewhere.requests == []
+    assert refusing_proxy.requests == []
 
 
 def test_sql_tables_survive_the_attach_and_reload_of_a_ui(

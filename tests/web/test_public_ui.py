@@ -13,6 +13,7 @@ from service.settings import Settings
 from tests.http.conftest import free_port
 from tests.server import Server
 from tests.web.conftest import CHROMIUM, SWITCHES, gated_engine
+from tests.web.folds import unfold
 from tests.web.public_ui import LONGER_STATUS_TIMEOUT, ORIGIN, static_server, switches
 from tests.web.viewer import Viewer
 
@@ -196,6 +197,7 @@ def test_trace_page_serves_the_trace_and_explains_the_dialog(
     trace_id = listening.upload(gpu_trace)["id"]
     page.goto(f"{listening.url}/traces/{trace_id}")
     panel = page.get_by_test_id("listener")
+    unfold(page, "listener")
     page.get_by_test_id("serve-trace").click()
     expect(panel).to_contain_text("It serves this trace now.")
     expect(panel).to_contain_text("answer “YES, use loaded trace”")
@@ -210,6 +212,7 @@ def test_trace_page_reports_that_the_port_is_in_use(
     with socket.create_server(("127.0.0.1", 0)) as occupant:
         server = start_server(perfetto_port=occupant.getsockname()[1])
     page.goto(f"{server.url}/traces/{server.upload(gpu_trace)['id']}")
+    unfold(page, "listener")
     alert = page.get_by_test_id("listener").get_by_role("alert")
     expect(alert).to_contain_text(server.api.get("/listener").json()["error"])
     expect(page.get_by_test_id("serve-trace")).to_have_count(0)

@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
-from tests.web.tus_js import SCRIPT
+from tests.web.npm_scripts import TUS
 
 CHUNK = 100_000
 UPLOAD = """
@@ -33,13 +33,13 @@ UPLOAD = """
 
 
 @needs_shared
-@pytest.mark.skipif(not SCRIPT.exists(), reason="tus-js-client is missing: `python -m tests.web.tus_js` fetches it")
+@pytest.mark.skipif(not TUS.path.exists(), reason=TUS.reason_to_skip)
 def test_tus_js_client_uploads_stops_and_resumes(page: Page, start_server: Callable[..., Server]) -> None:
     server, path = start_server(), SHARED / "a100_nccl_3_steps.pt.trace.json.gz"
 
     def upload(*, stops: bool) -> dict[str, Any]:
         page.goto(server.url)
-        page.evaluate(SCRIPT.read_text())
+        page.evaluate(TUS.path.read_text())
         page.evaluate("document.body.append(Object.assign(document.createElement('input'), {type: 'file', id: 'own'}))")
         page.locator("#own").set_input_files(path)
         done: dict[str, Any] = page.locator("#own").evaluate(UPLOAD, [f"{server.url}/api/v1/uploads", CHUNK, stops])

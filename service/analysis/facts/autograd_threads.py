@@ -28,7 +28,10 @@ SELECT DISTINCT {THREAD} AS engine
 FROM (SELECT * FROM events WHERE ph = 'X' AND {IS_OP} AND contains(args, '"Fwd thread id"') LIMIT 200_000)
 WHERE regexp_matches(args, '"Fwd thread id"\\s*:\\s*[1-9]')
 """
-"""SQL for threads whose operators name a forward thread other than 0. The first operators suffice."""
+"""SQL for threads whose operators name a forward thread other than 0. The first operators suffice.
+
+PyTorch writes 0 for operators of the forward pass, so any other number marks an operator of the backward pass.
+"""
 
 Pair = tuple[int, int]
 """An engine thread and its caller."""
@@ -37,9 +40,9 @@ Pair = tuple[int, int]
 def callers_of(scope: Scope, host: Host) -> Indices:
     """Return the calling thread of each autograd engine thread, and `NONE` for all other threads.
 
-    Flows from forward to backward operators identify the threads. In a trace without such flows, the threads that run
-    backward operators belong to the engine. Their caller is the thread with the most operators among the other threads
-    of their process.
+    Flows from forward to backward operators identify the threads. If no such flow joins two threads, the engine's
+    threads are those with operators named like backward operators, else those whose operators name a forward thread
+    other than 0. Their caller is the thread with the most operators among the other threads of their process.
 
     Args:
         scope: scope of the rank.
@@ -98,7 +101,7 @@ def _engines_by_name(host: Host) -> set[int]:
 
 
 def _engines_by_forward_thread(scope: Scope, host: Host) -> set[int]:
-    """Return the threads with operators that name a forward thread."""
+    """Return the threads with operators that name a forward thread other than 0 (see `_FORWARD`)."""
     number = _thread_numbers(host)
     keys = scope.table(_FORWARD)["engine"].to_pylist()
     return {number[key] for key in keys if key in number}

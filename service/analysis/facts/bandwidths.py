@@ -30,7 +30,9 @@ POINT_TO_POINT = frozenset({"send", "recv", "sendrecv"})
 _GATHERED = frozenset({"allgather", "gather"})
 _SCALES = {"allreduce": 2, **dict.fromkeys(("reducescatter", "allgather", "alltoall", "alltoallv", "gather"), 1)}
 _SCALES["scatter"] = 1
+"""Bus bandwidth of n ranks as a multiple of (n - 1) / n of the algorithm bandwidth, as in nccl-tests."""
 _UNSCALED = frozenset({"broadcast", "reduce", *POINT_TO_POINT})
+"""Kinds whose bus bandwidth is their algorithm bandwidth."""
 _BYTES_MAX = 1 << 62
 
 

@@ -25,7 +25,8 @@ CATEGORIES = ("temporary", "input", "activation", "autograd_detail", "gradient",
 
 REASONS = {
     BEFORE: "Allocated before the trace and freed in it: parameters, buffers, or memory left by an earlier step.",
-    UNKNOWN: "Allocated and freed outside of backward and optimizer: the trace does not show which tensor it is.",
+    UNKNOWN: "Allocated outside of backward and optimizer, and not freed in backward: the trace does not show which"
+    " tensor it is.",
     LAST: "Allocated in backward and not freed, and no optimizer runs after it in the trace.",
     OLDEST: "Allocated before the trace and not freed in it: parameters, optimizer state, buffers.",
 }
@@ -108,21 +109,27 @@ def _unseen_at_peak(use: MemoryUse, held: Any) -> dict[int, int]:
 
 
 def _innermost(use: MemoryUse, pattern: "re.Pattern[str]") -> Indices:
-    """Return the innermost matching slice around each slice (or the slice itself), or `NONE`; append a `NONE`."""
+    """Return the innermost matching slice around each slice (or the slice itself), or `NONE`.
+
+    The array has one more `NONE` at its end, which the index `NONE`, -1, reads.
+    """
     rows = use.rows
     matching = np.array([pattern.match(word) is not None for word in rows.words], bool)
     return np.append(nearest_marked(rows.parents, matching[rows.host.names]), np.int32(NONE))
 
 
 def _outermost_ops(use: MemoryUse) -> Indices:
-    """Return the outermost operator around each slice (or the slice itself), or `NONE`; append a `NONE`."""
+    """Return the outermost operator around each slice (or the slice itself), or `NONE`.
+
+    The array has one more `NONE` at its end, as that of `_innermost`.
+    """
     parents, is_op = use.rows.parents, use.rows.host.kinds == OP
     inner = np.append(nearest_marked(parents, is_op), np.int32(NONE))
     return np.append(nearest_marked(parents, is_op & (inner[parents] == NONE)), np.int32(NONE))
 
 
 def _last_start(use: MemoryUse, *patterns: "re.Pattern[str]") -> int:
-    """Return the latest start of slices whose name matches one of the patterns."""
+    """Return the latest start of the slices whose names match one of the patterns; the least integer if none does."""
     rows = use.rows
     matching = np.array([any(pattern.match(word) for pattern in patterns) for word in rows.words], bool)
     starts: Ints = rows.host.starts[matching[rows.host.names]]

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from service.analysis.facts.host import KINDS, Host
 from service.analysis.facts.intervals import Ints
+from service.analysis.facts.memory_events import device_type_name
 from service.analysis.facts.operator_rows import OperatorRows
 from service.attribution.nesting import (
     NONE,
@@ -20,12 +21,6 @@ from service.attribution.nesting import (
     sum_by_key,
 )
 from service.trace.errors import NotApplicable
-
-_TYPES = (
-    *("CPU", "CUDA", "MKLDNN", "OPENGL", "OPENCL", "IDEEP", "HIP", "FPGA", "MAIA", "XLA", "VULKAN", "METAL", "XPU"),
-    *("MPS", "META", "HPU", "VE", "LAZY", "IPU", "MTIA", "PRIVATEUSEONE"),
-)
-"""torch's types of devices, by number."""
 
 _CELLS = 1 << 24
 
@@ -60,7 +55,7 @@ class MemoryUse:
         (type_codes, _), (id_codes, ids_count) = factorize(types), factorize(ids)
         self.device_of, self.count = factorize(type_codes.astype(np.int64) * ids_count + id_codes)
         firsts = first_indices(self.device_of, self.count)
-        self.types = [_TYPES[type_] if 0 <= type_ < len(_TYPES) else str(type_) for type_ in types[firsts].tolist()]
+        self.types = [*map(device_type_name, types[firsts].tolist())]
         self.ids = ids[firsts].tolist()
         self.order = np.argsort(self.device_of, kind="stable")
         self.groups = np.split(self.order, np.cumsum(np.bincount(self.device_of, minlength=self.count))[:-1])

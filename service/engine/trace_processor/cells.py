@@ -46,5 +46,5 @@ class ProtoCells:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
-        """Return the cells of a message."""
+        """Return the cells of a serialized message."""
         return cls(wire.CellsBatch.FromString(packed))

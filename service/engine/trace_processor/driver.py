@@ -1,4 +1,4 @@
-"""trace_processor as a kind of engine, for the fleet."""
+"""The engine driver for trace_processor, which the fleet uses."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from service.settings import Settings
 
 
 class TraceProcessorDriver:
-    """Starts trace_processor as the settings demand; see `EngineDriver`.
+    """Finds and starts trace_processor according to the settings; see `EngineDriver`.
 
     Args:
         settings: which program to run, and whether it runs in a sandbox.

@@ -1,8 +1,8 @@
-"""A program that becomes the engine: ``python -I -S launcher.py PPID OPTIONS COMMAND…``, with the options as JSON.
+"""A program that becomes the engine: ``python -I -S launcher.py PPID OPTIONS COMMAND…``, with OPTIONS as JSON.
 
 On Linux, the kernel kills the engine when the server ends, even by SIGKILL (prctl(2), PR_SET_PDEATHSIG). Elsewhere, an
-engine ends when its input closes, which it notices between two requests. The options are ``sandbox``, whether to enter
-the sandbox, and ``read``, the files and folders that the engine can read there in addition to its libraries.
+engine ends when its input closes, which it notices between two requests. The options are ``sandbox`` (whether to enter
+the sandbox) and ``read`` (files and folders that the engine can read in the sandbox, besides its libraries).
 """
 
 import ctypes
@@ -19,9 +19,9 @@ def main() -> None:
     parent, options, command = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the server ended before the kernel was asked to watch it
+    if os.getppid() != parent:  # the server ended before prctl took effect
         sys.exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell makes background programs and their children ignore it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # background programs of a shell, and their children, ignore it
     environment: dict[str, str] = dict(os.environ)
     try:
         if options["sandbox"]:
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _enter_sandbox(binary: str, read: list[str]) -> dict[str, str]:
-    """Enter the sandbox; returns the environment of the engine."""
+    """Enter the sandbox; returns the engine's environment variables."""
     sys.path.append(os.path.dirname(__file__))  # noqa: PTH120 - pathlib takes longer to import than all else here
     import sandbox  # type: ignore[import-not-found] # noqa: PLC0415 - the path is extended only now
 

@@ -1,7 +1,7 @@
-"""The check of a load: compares a trace's document with trace_processor's tables, and creates the tables of `torch`.
+"""The check after a load, which compares a trace's document with the engine's tables and creates the tables of `torch`.
 
-The `RenderReport` records what the document held. Each event that the engine can show must be in its tables. Each issue
-of the engine's importer is reported with its meaning.
+The `RenderReport` counts the document's events. Each event that the engine can show must be in the engine's tables.
+Each issue that the engine's importer reports is passed on with its meaning.
 """
 
 from collections.abc import AsyncIterator
@@ -21,10 +21,10 @@ SELECT name, value, severity, description FROM stats
 WHERE value > 0 AND (severity <> 'info' OR name GLOB 'flow_*') ORDER BY name
 """
 _SLICE_PHASES = ("X", "i", "I", "R", "B", "b", "n")
-_BEGIN_PHASES, _END_PHASES = ("B", "b"), ("E", "e")  # an end event is not a slice of its own
+_BEGIN_PHASES, _END_PHASES = ("B", "b"), ("E", "e")  # an end event has no row of its own
 _ARROW_PHASES = ("t", "f")  # the engine draws an arrow to each of these
 _TRACKS_PER_STATEMENT = 500
-_GROUPS_PER_STATEMENT = 20  # fewer than tracks, since each group may have a long list of ranks
+_GROUPS_PER_STATEMENT = 20  # fewer than of tracks, since each group may have a long list of ranks
 _TRACK_COLUMNS = "utid INTEGER, pid TEXT, tid TEXT, rank INTEGER, device INTEGER, stream INTEGER, lane INTEGER"
 _GROUP_COLUMNS = "rank INTEGER, name TEXT, group_size INTEGER, description TEXT, ranks TEXT, is_assumed INTEGER"
 _ISSUE_MEANINGS = {
@@ -56,7 +56,7 @@ async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
     """
     for statement in setup_statements(rendered, session.load.args):
         (await session.run(statement)).close()
-    # names that exist now belong to the engine: clients may not change them
+    # the engine and the service have created all names so far: clients may not change them
     session.names.protect([str(name) async for (name,) in _rows(session, LISTED)])
     [(slices, flows, counters, unended)] = [tuple(map(_integer, row)) async for row in _rows(session, _COUNTS)]
     issues = [
@@ -118,7 +118,7 @@ async def _rows(session: Session, sql: str) -> AsyncIterator[tuple[Cell, ...]]:
 
 
 def setup_statements(rendered: RenderReport, args: str) -> list[str]:
-    """Return the SQL that creates the tables on which the package `torch` builds; see `service.engine.sql`."""
+    """Return the SQL that creates and fills the tables that the package `torch` reads; see `service.engine.sql`."""
     facts = f"{rendered.base_ns}, {_quoted(args)}, {_quoted(rendered.external_ids)}"
     sql = [
         "CREATE TABLE _torch_facts(base_ns INTEGER, args TEXT, external_ids TEXT)",

@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 READ_SIZE = 1 << 18
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _STDERR_LINES = 20
-_STDERR_MAX = 4000  # bytes of the last lines in an error
+_STDERR_MAX = 4000  # largest size in bytes of the last lines in an error
 _PIECES_AHEAD = 2  # pieces of a trace in flight: the engine works on one while the next is rendered and sent
-_EXIT_S = 1.0  # for the process to end after it has closed its output, and for its last messages to arrive
+_EXIT_S = 1.0  # seconds for the process to end after it has closed its output, and for its last stderr lines
 _NO_COLUMNS = "SELECT 0 WHERE 0"  # the engine runs it in place of PerfettoSQL's own statements, such as INCLUDE
 _POSITION = re.compile(r'File "stdin" line (\d+) col (\d+)')
 
@@ -40,7 +40,7 @@ _POSITION = re.compile(r'File "stdin" line (\d+) col (\d+)')
 class TraceProcessor:
     """A running trace_processor; see `Engine`. `TraceProcessor.start` creates it.
 
-    One request is in flight at a time: the caller reads `exchange` to its end before the next.
+    One request is in flight at a time: the caller reads all responses of `exchange` before the next request.
     """
 
     def __init__(self, process: Process, binary: Path) -> None:
@@ -62,9 +62,8 @@ class TraceProcessor:
 
         Args:
             binary: the program.
-            package: folder of the SQL modules that the engine offers as `torch`.
-            sandbox: whether to run the program in a sandbox, where a script can't start
-                another program; see the module `sandbox`.
+            package: folder of the SQL modules that the engine offers as the package `torch`.
+            sandbox: whether to run the program in a sandbox, in which it can't be a script; see the module `sandbox`.
 
         Raises:
             EngineUnavailable: the program could not be started.
@@ -110,7 +109,7 @@ class TraceProcessor:
         await self._process.wait()
 
     def limit_memory(self, max_bytes: int) -> None:
-        """Limit the process's address space from now on, where the system can (prlimit(2))."""
+        """Limit the process's address space from now on, if the system supports it (prlimit(2))."""
         if sys.platform == "linux":
             with suppress(ProcessLookupError, PermissionError, ValueError):
                 resource.prlimit(self.pid, resource.RLIMIT_AS, (max_bytes, max_bytes))
@@ -126,7 +125,7 @@ class TraceProcessor:
         )
 
     async def query(self, sql: str) -> AsyncIterator[QueryResponse]:
-        """Run SQL and yield its responses to the last; raises `EngineFailed`."""
+        """Run SQL and yield all its responses; raises `EngineFailed`."""
         async for message in self.exchange(wire.query_request(sql)):
             result = message.query_result
             if result.error:
@@ -136,7 +135,7 @@ class TraceProcessor:
                 yield QueryResponse(columns, list(map(ProtoCells, result.batch)))
 
     async def rpc(self, request: bytes) -> AsyncIterator[bytes]:
-        """Pass a serialized request on and yield the serialized responses; raises `EngineFailed`.
+        """Forward a serialized request and yield all serialized responses; raises `EngineFailed`.
 
         The execution time is removed from responses: UIs before v54 don't know the field, and warn about each response.
         """
@@ -148,7 +147,7 @@ class TraceProcessor:
             yield message.SerializeToString()
 
     async def exchange(self, request: Any) -> AsyncIterator[Any]:
-        """Send a request and yield its responses to the last.
+        """Send a request and yield all its responses.
 
         Raises:
             EngineFailed: the engine ended, or broke its protocol.
@@ -254,7 +253,7 @@ class TraceProcessor:
         )
 
     def interrupt(self) -> None:
-        """Stop the running statement, which then responds with an error; harmless when none runs."""
+        """Stop the running statement, which then responds with an error; has no effect if none runs."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
@@ -266,7 +265,7 @@ class TraceProcessor:
             os.killpg(self.pid, number)  # its own group: TRACEDOCK_ENGINE may be a script that starts the engine
 
     async def stop(self, grace_s: float) -> None:
-        """End the process: close its input, then send SIGTERM, then SIGKILL, each after `grace_s` seconds."""
+        """End the process: close its input, interrupt it, send SIGTERM, then SIGKILL, `grace_s` seconds apart."""
         started = time.monotonic()
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -287,7 +286,7 @@ class TraceProcessor:
         log.info("engine %d ended by %s in %.2f s", self.pid, self.stopped_by, time.monotonic() - started)
 
     async def _drained(self) -> None:
-        """Read the output until the process ends, so that an engine in mid-response does not block on its pipe."""
+        """Read the output until the process ends, so that an engine that is responding does not block on its pipe."""
         stdout = self._process.stdout
         while stdout is not None and await stdout.read(READ_SIZE):
             pass
@@ -295,7 +294,7 @@ class TraceProcessor:
 
 
 def sql_error(message: str) -> SqlError:
-    """Return the engine's error message as an error, with the last line and column that the message mentions."""
+    """Convert the engine's message to an error with the last line and column that the message mentions."""
     positions = _POSITION.findall(message)
     where: dict[str, int] = {}
     if positions:

@@ -1,4 +1,4 @@
-"""The sandbox's protections that this machine offers, determined by a trial in a process of its own."""
+"""The sandbox's protections that this machine offers, determined by a trial in a separate process."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ class Protections:
     seccomp: bool
 
     def __str__(self) -> str:
-        """Return the protections that are on, and those that are missing."""
+        """Return the protections that are on, and those that are missing, as text."""
         on = [name for name, is_on in self._by_name() if is_on]
         return ", ".join(on) + (f"; missing here: {', '.join(self.missing)}" if self.missing else "")
 
@@ -52,7 +52,7 @@ class Protections:
 
 @cache
 def available() -> Protections:
-    """Return the protections that this machine offers; a trial process turns them on and tries forbidden actions.
+    """Return the protections that this machine offers. A trial process turns them on and attempts forbidden actions.
 
     Raises:
         EngineUnavailable: a protection can't be turned on, or has no effect.

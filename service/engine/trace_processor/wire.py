@@ -38,14 +38,14 @@ CREATE_SUMMARIZER = 16
 UPDATE_SUMMARIZER_SPEC = 17
 QUERY_SUMMARIZER = 18
 DESTROY_SUMMARIZER = 19
-API_VERSION = 14  # of every engine from v52 to v58; the UI compares it with its own
+API_VERSION = 14  # the same in all engines from v52 to v58; the UI compares it with its own version
 
 _TAG = 0x0A
 _LONGEST_HEADER = 11
 
 
 def varint(number: int) -> bytes:
-    """Return a number as a varint of protobuf."""
+    """Return a non-negative number as a protobuf varint."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -84,7 +84,7 @@ def is_last(message: Any) -> bool:
 
 
 class Deframer:
-    """Splits a stream of bytes into its messages; see `FrameReader`.
+    """Splits a stream of bytes into messages; see `FrameReader`.
 
     Args:
         max_bytes: size in bytes of the largest message to accept.

@@ -9,7 +9,7 @@ import ijson
 import pyarrow as pa
 
 from service.formats.chrome_json.frames import Feed, Frames, Pool, processors
-from service.formats.chrome_json.outline import Stop, StopReason, events_behind_damage, read_members
+from service.formats.chrome_json.outline import Stop, StopReason, events_after_damage, read_members
 from service.streaming.repair import Unrepairable, repair_json
 from service.streaming.scan.grammar import OK, new_stack, value_end
 from service.streaming.scan.reader import Events, padded
@@ -80,7 +80,7 @@ class Document:
     def envelope(self) -> tuple[bytes, dict[str, Any]]:
         """Return the document's text with an empty array of events, and its other members, parsed.
 
-        The text is valid JSON. Damaged text is repaired or, if that fails, replaced by a document with nothing but the
+        The text is valid JSON. Damaged text is repaired or, if that fails, replaced by a document that has only the
         empty array.
         """
         text = b"".join(self._envelope)
@@ -153,7 +153,7 @@ class Document:
             anywhere: whether other text may come before the event.
         """
         self._feed.fill(_FIRST_READ)
-        start = events_behind_damage(self._feed.text, 0)
+        start = events_after_damage(self._feed.text, 0)
         return start is not None and (anywhere or start == 0)
 
     def _events_after_close(self) -> Generator[Events, None, bool]:
@@ -204,7 +204,7 @@ class Document:
                 if self._documents == 1 and not arrays:
                     feed.put_back(b"".join(self._envelope[1:]))
                     self._envelope = [b"{"]
-                if arrays or events_behind_damage(feed.text, 0) is None:
+                if arrays or events_after_damage(feed.text, 0) is None:
                     self._end_unfinished(stop.at, arrays)
                     return
                 stop = Stop(StopReason.DAMAGE, 0)  # a bracket before the events was left open
@@ -257,7 +257,7 @@ class Document:
         """Return the offset in the feed's text of the first event after damage."""
         feed = self._feed
         while True:
-            start = events_behind_damage(feed.text, max(damage - _MARGIN, 0))
+            start = events_after_damage(feed.text, max(damage - _MARGIN, 0))
             if start is not None:
                 return start
             if feed.ended or len(feed.text) > ENVELOPE_MAX:

@@ -1,8 +1,8 @@
 """Parallel reading of an array of events, in frames.
 
-A frame starts where an element seems to begin, and is read before that is certain. It is certain once the previous
-frame has been read exactly to its final comma. If that fails, the frame is read again, after the unread rest of the
-previous frame.
+A frame starts where an element seems to begin, and is read before that start is certain. The start is confirmed once
+the previous frame has been read exactly to its final comma. Otherwise, the frame is read again, together with the
+unread rest of the previous frame before it.
 """
 
 import os
@@ -28,10 +28,10 @@ def processors() -> int:
 
 
 class Feed:
-    """Buffer of a document's plain bytes as they arrive. `text` holds the next bytes; `offset` is that of the first.
+    """Buffer of a document's plain bytes as they arrive. `text` holds the next bytes, `offset` their offset.
 
     Args:
-        chunks: the bytes, in order. A damaged or cut compressed stream ends the feed; `error` is then its error.
+        chunks: the bytes, in order. Damage or the early end of a compressed stream ends the feed and sets `error`.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -62,7 +62,7 @@ class Feed:
         self.offset += size
 
     def put_back(self, text: bytes) -> None:
-        """Put the bytes that were skipped last back in front of `text`."""
+        """Put the last skipped bytes back in front of `text`."""
         self.text = text + self.text
         self.offset -= len(text)
 
@@ -92,7 +92,7 @@ class Pool:
         self._threads.shutdown(cancel_futures=True)
 
     def submit(self, frame: _Frame, state: int) -> "Future[Events]":
-        """Read a frame in one of the threads; `state` is the scan's state at its start, see `scan.events`."""
+        """Read a frame in one of the threads; `state` is the scan's state at the frame's start, see `scan.events`."""
         return self._threads.submit(self._read, frame, state)
 
     def _read(self, frame: _Frame, state: int) -> Events:

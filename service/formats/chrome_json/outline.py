@@ -1,4 +1,4 @@
-"""Search for the array of events in a document: reads the outermost object member by member."""
+"""Search for the array of events in a document, member by member of the outermost object."""
 
 import json
 import re
@@ -71,8 +71,8 @@ def _parsed_key(string: bytes) -> Any:
     return json.loads(string.decode("utf-8", "replace"))
 
 
-def events_behind_damage(document: bytes, at: int) -> int | None:
+def events_after_damage(document: bytes, at: int) -> int | None:
     """Search from `at` for an apparent array of events; return the offset of its first element, or None."""
-    event = next_event(document, padded(document), at, new_scratch(room=1), behind=b":")
+    event = next_event(document, padded(document), at, new_scratch(room=1), after=b":")
     array = _ARRAY.search(document, at, event if event is not None else len(document))
     return array.end() if array else event

@@ -1,1 +1,1 @@
-"""ASGI middlewares, from the outermost: routing, metrics, CORS, access, idempotency and methods."""
+"""ASGI middlewares, from the outermost: routing, metrics, compression, CORS, access, idempotency and methods."""

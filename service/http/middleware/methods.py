@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_FILES = frozenset({"GET", "HEAD"})
-"""The methods of a mounted app, which serves files."""
+_FILE_METHODS = frozenset({"GET", "HEAD"})
+"""Methods of a mounted app: it serves static files."""
 
 
 class MethodsMiddleware:
@@ -31,23 +31,23 @@ class MethodsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        allowing = _Allowing(send, lambda: self._allow(scope["path"]))
+        send_with_allow = _AllowHeader(send, lambda: self._allow(scope["path"]))
         declared = self._declared(scope["path"]) if scope["method"] in ("HEAD", "OPTIONS") else frozenset[str]()
         if not declared or scope["method"] in declared:
-            await self._app(scope, receive, allowing)
+            await self._app(scope, receive, send_with_allow)
         elif scope["method"] == "OPTIONS":
             await Response(status_code=204, headers={"Allow": self._allow(scope["path"])})(scope, receive, send)
         elif "GET" in declared:
-            await _head(self._app, scope, receive, allowing)
+            await _head(self._app, scope, receive, send_with_allow)
         else:
-            await self._app(scope, receive, allowing)
+            await self._app(scope, receive, send_with_allow)
 
     @cached_property
     def _routes(self) -> list[tuple[re.Pattern[str], frozenset[str]]]:
-        """The pattern of each route, with its methods."""
+        """The path pattern and the methods of each route."""
         routes = []
         for context in iter_route_contexts(self._app.routes):
-            methods = _FILES if isinstance(context.original_route, Mount) else frozenset(context.methods or ())
+            methods = _FILE_METHODS if isinstance(context.original_route, Mount) else frozenset(context.methods or ())
             if methods:
                 routes.append((context.path_regex, methods))
         return routes
@@ -62,12 +62,13 @@ class MethodsMiddleware:
         return frozenset().union(*(exact or [methods for _, methods in matches]))
 
     def _allow(self, path: str) -> str:
+        """Return the value of ``Allow`` for a path, with the methods that this middleware adds."""
         declared = self._declared(path)
         return ", ".join(sorted(declared | {"OPTIONS"} | ({"HEAD"} if "GET" in declared else set())))
 
 
-class _Allowing:
-    """Sends a response, and completes the ``Allow`` of a 405."""
+class _AllowHeader:
+    """Sends a response; in a 405, ``Allow`` then lists all methods of the path."""
 
     def __init__(self, send: Send, allow: Callable[[], str]) -> None:
         self._send = send
@@ -80,26 +81,26 @@ class _Allowing:
 
 
 async def _head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Handle the request as GET, send only the head of the response, and cancel the rest."""
-    sent = asyncio.Event()
+    """Handle the request as GET, and cancel it once the head of its response is sent."""
+    head_sent = asyncio.Event()
     get_scope: Scope = {**scope, "method": "GET"}
 
     async def send_head(message: Message) -> None:
         if message["type"] == "http.response.start":
             await send(message)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-            sent.set()
+            head_sent.set()
 
     async def answer() -> None:
         await app(get_scope, receive, send_head)
 
-    answering, head = asyncio.create_task(answer()), asyncio.create_task(sent.wait())
+    answering, waiting = asyncio.create_task(answer()), asyncio.create_task(head_sent.wait())
     try:
-        await asyncio.wait([answering, head], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([answering, waiting], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (answering, head):
+        for task in (answering, waiting):
             task.cancel()
-        await asyncio.wait([answering, head])
-        scope["route"] = get_scope.get("route")  # for the metrics
+        await asyncio.wait([answering, waiting])
+        scope["route"] = get_scope.get("route")  # the metrics read it from the request's own scope
     if not answering.cancelled():
         answering.result()

@@ -30,10 +30,12 @@ from service.trace.selection import Selection
 TRACES_MAX = 4096
 """Maximum number of further traces of an analysis; also of base traces."""
 
-Form = Literal["json", "csv", "arrow"]
+Form = Literal["json", "columns", "csv", "arrow"]
 _FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
-_MEDIA_TYPES = {form: media_type for media_type, form in _FORMS.items()}
-_COMMON_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "table", "format", "wait"})
+_MEDIA_TYPES: dict[Form, str] = {"columns": JSON, **{form: media_type for media_type, form in _FORMS.items()}}
+_WHOLE = frozenset({"json", "columns"})
+"""The forms that have all tables of an answer."""
+_COMMON_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "base_selection", "table", "format", "wait"})
 """The query parameters that all analyses have."""
 
 _SERVER_RUN = secrets.token_hex(8)
@@ -41,10 +43,20 @@ _SERVER_RUN = secrets.token_hex(8)
 
 _PATH = "/{trace_id}/analysis/{name}"
 
+BaseSelection = Annotated[
+    str | None,
+    Query(
+        description='for `compare`: selection of the base as JSON, like `{"steps": [7]}`; by default that of the other'
+        " side, and `{}` is all of it"
+    ),
+]
+
 router = APIRouter(prefix="/traces", tags=["analysis"])
 
 
-def _source(services: Services, trace_id: str, selection: Selection | None, *, is_base: bool = False) -> AnalysedTrace:
+def source_of(
+    services: Services, trace_id: str, selection: Selection | None, *, is_base: bool = False
+) -> AnalysedTrace:
     """Return a trace in the form that `Analyses.answer` takes; raises `UnknownTrace` or `NotReady`."""
     trace = services.trace_operations.ready(trace_id)
     columns = services.folder.columns_of(trace.id)
@@ -54,7 +66,7 @@ def _source(services: Services, trace_id: str, selection: Selection | None, *, i
 @router.get("/{trace_id}/analysis", summary="List the analyses of a trace", responses={200: {"model": shapes.Analyses}})
 def list_analyses(trace_id: str, request: Request, services: ServicesDep, selection: Selected) -> Response:
     """Return each analysis with its tables and parameters, and the reason why it does not apply to the trace, if so."""
-    pieces = services.analyses.applicable(_source(services, trace_id, selection), client=" ".join(identity(request)))
+    pieces = services.analyses.applicable(source_of(services, trace_id, selection), client=" ".join(identity(request)))
     return ProcessOutput(pieces, _MEDIA_TYPES["json"], {})
 
 
@@ -68,7 +80,12 @@ def parameters_of_path(path: PathValues) -> Iterable[str]:
     name="analysis",
     summary="Answer an analysis",
     response_class=Response,
-    responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
+    responses={
+        200: {
+            "model": shapes.Answer | shapes.AnswerInColumns,
+            "content": {media_type: {} for media_type in (CSV, ARROW)},
+        }
+    },
 )
 @also_takes(parameters_of_path)
 async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each request parameter as an argument
@@ -84,17 +101,21 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
         list[str] | None,
         Query(max_length=TRACES_MAX, description="for `compare`: ids of the traces, or of the group, to compare with"),
     ] = None,
+    base_selection: BaseSelection = None,
     wait: Wait = 0,
     table: Annotated[str | None, Query(description="for `csv` and `arrow`: the table; by default the first")] = None,
-    form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
+    form: Annotated[Form | None, Query(alias="format", description="takes precedence over the `Accept` field")] = None,
 ) -> Response:
     """Return the result of an analysis, in which ``skipped`` lists the ranks without a result; 304 if the ETag matches.
 
-    JSON has all tables. CSV and Arrow have one table: the header ``Tracedock-Table`` has its name, and
+    JSON has all tables; so has ``format=columns``, which is JSON with an array of values for each column instead of
+    rows, and reads faster. CSV and Arrow have one table: the header ``Tracedock-Table`` has its name, and
     ``Tracedock-Tables`` the names of all tables.
 
     ``compare`` takes exactly two sides: the traces of ``base``, and all other traces. Without ``base``, it takes two
-    traces, and the first is the base. ``wait`` waits for traces that are not ready.
+    traces, and the first is the base. A selection is of both sides, unless ``base_selection`` is given.
+
+    ``wait`` waits for traces that are not ready.
     """
     question = question_of(name)
     request.scope[ROUTE_PATH] = request.scope["route"].path.replace("{name}", name)
@@ -102,20 +123,22 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     parameters = parameters_of(question, values).model_dump(mode="json")
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
     ids = [trace_id, *(traces or ())]
-    if table and form == "json":
+    if table and form in _WHOLE:
         raise BadAnalysisRequest(
-            "`table` is for csv and arrow, which have one table; JSON has all tables.", known=[*question.tables]
+            "`table` is for csv and arrow, which have one table; JSON and columns have all tables.",
+            known=[*question.tables],
         )
     if base and not question.compare_sides:
         raise BadAnalysisRequest(f"{name} does not compare two sides, and takes no `base`.")
+    selection_of_base = _selection_of_base(base, base_selection, selection)
     groups = services.group_operations
     await groups.settle([*ids, *(base or ())], wait)
-    base_ids = [base_id for side in base or () for base_id in groups.side(side)]
-    sources = [_source(services, source_id, selection) for source_id in ids]
-    sources += [_source(services, base_id, selection, is_base=True) for base_id in base_ids]
+    base_ids = [base_id for reference in base or () for base_id in groups.side(reference)]
+    sources = [source_of(services, source_id, selection) for source_id in ids]
+    sources += [source_of(services, base_id, selection_of_base, is_base=True) for base_id in base_ids]
     etag = _etag(sources, name, parameters, form, table)
     headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
-    headers |= {} if form == "json" else _table_headers(question, table)
+    headers |= {} if form in _WHOLE else _table_headers(question, table)
     if has_current(request, etag):
         return Response(status_code=304, headers=headers)
     pieces = services.analyses.answer(
@@ -124,10 +147,25 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     return ProcessOutput(pieces, _MEDIA_TYPES[form], headers)
 
 
+def _selection_of_base(base: list[str] | None, text: str | None, selection: Selection | None) -> Selection | None:
+    """Return the selection of the base: that of the other side, unless it has its own.
+
+    Raises:
+        BadAnalysisRequest: there is no base.
+        BadSelection: the text is not a selection.
+    """
+    if text is None:
+        return selection
+    if not base:
+        raise BadAnalysisRequest("`base_selection` selects events of the base: name the base with `base`.")
+    parsed = Selection.parsed(text)
+    return parsed if parsed.as_dict() else None
+
+
 def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], form: Form, table: str | None) -> str:
-    selection = None if sources[0].selection is None else sources[0].selection.as_dict()
+    selections = {source.is_base: source.selection and source.selection.as_dict() for source in sources}
     traces = [(str(source.columns), source.is_base) for source in sources]
-    key = [_SERVER_RUN, traces, selection, name, parameters, form, table]
+    key = [_SERVER_RUN, traces, [*selections.items()], name, parameters, form, table]
     return hashlib.sha256(orjson.dumps(key)).hexdigest()[:32]
 
 

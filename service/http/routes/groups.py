@@ -13,7 +13,7 @@ from service.http.declarations import declares
 from service.http.parameters import also_takes
 from service.http.presenters import group_in_brief, group_object
 from service.http.responses import json_response
-from service.http.routes.analysis import Form, answer_question, parameters_of_path
+from service.http.routes.analysis import BaseSelection, Form, answer_question, parameters_of_path
 from service.http.routes.analysis import list_analyses as list_analyses_of_trace
 from service.http.routes.derived_traces import MergeRequest, merge_traces
 from service.http.routes.traces import Wait
@@ -50,6 +50,7 @@ class GroupChange(BaseModel):
     name: Name | None = None
     run_id: RunId | None = None
     traces: Traces | None = Field(None, description="ids of all its traces from now on")
+    pinned: bool | None = Field(None, description="whether retention keeps all its traces, however old they are")
 
 
 class GroupMerge(BaseModel):
@@ -93,13 +94,15 @@ def describe_group(group_id: str, services: ServicesDep) -> Response:
     return json_response(_described(services, services.groups.get(group_id)))
 
 
-@router.patch("/{group_id}", summary="Rename a group, or change its traces", responses={200: {"model": shapes.Group}})
+@router.patch(
+    "/{group_id}", summary="Rename or pin a group, or change its traces", responses={200: {"model": shapes.Group}}
+)
 @declares(audit="change group")
 def change_group(group_id: str, change: GroupChange, services: ServicesDep) -> Response:
     """Change the given fields of a group; a null ``run_id`` removes the run's id."""
     name = None if change.name is None else group_name(change.name)
     run_id = change.run_id or "" if "run_id" in change.model_fields_set else None
-    group = services.groups.update(group_id, name=name, run_id=run_id, traces=change.traces)
+    group = services.groups.update(group_id, name=name, run_id=run_id, traces=change.traces, pinned=change.pinned)
     return json_response(_described(services, group))
 
 
@@ -157,6 +160,7 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request par
         list[str] | None,
         Query(max_length=MEMBERS_MAX, description="for `compare`: ids of traces, or of a group, to compare with"),
     ] = None,
+    base_selection: BaseSelection = None,
     wait: Wait = 0,
     table: Annotated[str | None, Query(description="for `csv` and `arrow`: the table")] = None,
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
@@ -174,7 +178,9 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request par
         )
     await services.group_operations.settle([group_id], wait)
     (first, *others), failed = services.group_operations.ready_members(group_id)
-    response = await answer_question(name, first, request, services, selection, others, base, wait, table, form)
+    response = await answer_question(
+        name, first, request, services, selection, others, base, base_selection, wait, table, form
+    )
     if failed:
         response.headers["Tracedock-Left-Out"] = ", ".join(failed)
     return response

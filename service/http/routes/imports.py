@@ -72,9 +72,10 @@ async def import_traces(new: ImportRequest, request: Request, services: Services
 
 @router.get("/imports", summary="List imports that watch for new files", responses={200: {"model": shapes.Imports}})
 def list_imports(services: ServicesDep) -> Response:
-    """Return the imports that take new files as they arrive, oldest first."""
+    """Return the imports that take new files as they arrive, oldest first, and the folders that may be imported."""
     orders = services.imports.orders
-    return json_response(shapes.Imports(imports=[import_in_brief(order, orders) for order in orders.watching()]))
+    watching = [import_in_brief(order, orders) for order in orders.watching()]
+    return json_response(shapes.Imports(imports=watching, roots=services.imports.folders))
 
 
 @router.get("/imports/{import_id}", summary="Describe an import", responses={200: {"model": shapes.Import}})

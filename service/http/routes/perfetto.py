@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import textwrap
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -103,7 +103,7 @@ def ui_page(
     _end: Annotated[int | None, Query(alias="visEnd")] = None,
     _slice: Annotated[str | None, Query(alias="slice")] = None,
 ) -> Response:
-    """Serve the UI's page with our script before its own scripts; they read the query, see `_place_query`."""
+    """Serve the UI's page with our script before its own scripts. Both read the query, see `_place_query`."""
     services.catalog.get(View.parsed(view).trace_id)
     page = (services.ui / "index.html").read_text("utf-8").replace("<script", f"{OPENER}\n  <script", 1)
     return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
@@ -119,7 +119,10 @@ def ui_file(path: str, services: ServicesDep) -> Response:
 
 @cache
 def _served_files(ui: Path) -> frozenset[str]:
-    """Return the paths of the files to serve, relative to the UI's folder: all but the service worker."""
+    """Return the paths of the files to serve, relative to the UI's folder.
+
+    The service worker is left out: it would cache one version of the UI for the whole origin.
+    """
     files = (file.relative_to(ui) for file in ui.rglob("*") if file.is_file())
     return frozenset(file.as_posix() for file in files if file.name != "service_worker.js")
 
@@ -213,9 +216,15 @@ async def _answer(socket: WebSocket, session: Session, relay: Relay, inbox: Inbo
     except WebSocketDisconnect:
         pass
     except BadFrame as error:
-        await socket.close(NO_TRY_AGAIN, close_reason(str(error)))
+        await _close(socket, NO_TRY_AGAIN, str(error))
     except TracedockError as error:
         log.warning("a UI on trace %s lost its engine: %s", session.trace_id, error.detail)
-        await socket.close(TRY_AGAIN, close_reason(error.detail))
+        await _close(socket, TRY_AGAIN, error.detail)
     finally:
         session.forget(relay.client)
+
+
+async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    """Close a WebSocket, unless the UI has left meanwhile."""
+    with suppress(WebSocketDisconnect):
+        await socket.close(code, close_reason(reason))

@@ -11,9 +11,9 @@ MESSAGE_MAX_BYTES = 5 << 20
 QUEUED_MESSAGES_MAX = 256
 """Maximum number of messages in the queue of a connection."""
 CONNECTION_MAX_BYTES = 8 << 20
-"""Maximum bytes that a connection holds, by default."""
+"""Maximum bytes of messages that a connection holds, by default."""
 TOTAL_MAX_BYTES = 64 << 20
-"""Maximum bytes that all connections together hold."""
+"""Maximum bytes of messages that all connections together hold."""
 UNCOUNTED_BYTES = 64 << 10
 """Bytes of each connection that the total does not count, so that small requests never wait for other connections."""
 
@@ -22,7 +22,7 @@ class ByteBudget:
     """A number of bytes that several connections share.
 
     Args:
-        maximum: maximum bytes held at the same time. A larger request waits until no bytes are held.
+        maximum: maximum bytes held at the same time. A caller that takes more waits until no bytes are held.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -38,7 +38,7 @@ class ByteBudget:
         self.held += size
 
     def give_back(self, size: int) -> None:
-        """Return bytes."""
+        """Return bytes, and let waiting connections take them."""
         self.held -= size
         self._released.set()
 
@@ -65,10 +65,10 @@ class Inbox:
         while self._held and (self._held + size > self._maximum or len(self._messages) >= QUEUED_MESSAGES_MAX):
             self._removed.clear()
             await self._removed.wait()
-        uncovered = max(self._held + size - UNCOUNTED_BYTES, 0) - self._counted
-        if uncovered > 0:
-            await self._total.take(uncovered)
-            self._counted += uncovered
+        wanted = max(self._held + size - UNCOUNTED_BYTES, 0) - self._counted
+        if wanted > 0:
+            await self._total.take(wanted)
+            self._counted += wanted
         self._held += size
         self._messages.append(message)
         self._added.set()

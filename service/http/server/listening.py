@@ -65,7 +65,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 def _explanation(port: int, error: OSError) -> str:
     if error.errno != errno.EADDRINUSE:
-        return f"Port {port} on {HOST} can't be listened on: {error.strerror}."
+        return f"Can't listen on port {port} of {HOST}: {error.strerror}."
     return (
         f"Port {port} on {HOST} is in use by another program, such as a trace_processor or another Tracedock. End that"
         " program and restart this server, or start it with --perfetto-port and another port."

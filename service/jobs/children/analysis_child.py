@@ -42,9 +42,11 @@ class Answering:
         self._readings = readings
         self._questions: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
         self._openings: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
+        self._views: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
         self._dropped: set[int] = set()
-        # Openings have a thread of their own, so that a click in a page does not wait for the page's questions.
-        for queue in (*[self._questions] * AT_ONCE, self._openings):
+        # Openings and overviews have threads of their own, so that a click, a zoom or a pan in a page does not wait for
+        # the page's questions.
+        for queue in (*[self._questions] * AT_ONCE, self._openings, self._views):
             threading.Thread(target=self._work, args=(queue,), daemon=True).start()
 
     def take(self, message: Message, body: bytes) -> None:
@@ -57,7 +59,8 @@ class Answering:
         if isinstance(task, OpeningTask):
             self._openings.put(Entry(0, call.id, call.client, received))
         else:
-            self._questions.put(Entry(_turn_of(task), call.id, call.client, received))
+            queue = self._views if _is_view(task) else self._questions
+            queue.put(Entry(_turn_of(task), call.id, call.client, received))
 
     def _work(self, queue: FairQueue[ReceivedCall]) -> None:
         while True:
@@ -92,9 +95,14 @@ def _turn_of(task: Question) -> int:
     return -question.cost if question else 0
 
 
+def _is_view(task: Question) -> bool:
+    """Return whether a task answers a view of a page, which a file of the trace's columns answers at once."""
+    return isinstance(task, AnswerTask) and task.question == "overview" and len(task.traces) == 1
+
+
 def _preload() -> None:
     """Import the modules that most questions need, and with them numba and Parquet, whose import is slow."""
-    for name in ("path_edges", "slices"):
+    for name in ("path_edges", "slices", "covered"):
         importlib.import_module(f"service.analysis.facts.{name}")
 
 

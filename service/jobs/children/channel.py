@@ -18,8 +18,8 @@ from service.jobs.children.messages import (
     Failed,
     Message,
     Progressed,
+    decode_message,
     frame_head,
-    message_of,
 )
 from service.jobs.children.tasks import task_type
 from service.streaming.source import Progress
@@ -60,7 +60,7 @@ class ServerChannel:
             return None
         text_size, body_size = HEADER.unpack(header)
         text, body = self._input.read(text_size), self._input.read(body_size)
-        return (message_of(text), body) if len(body) == body_size else None
+        return (decode_message(text), body) if len(body) == body_size else None
 
     def receive_call(self) -> ReceivedCall | None:
         """Wait for a call; None once the server has closed the connection."""

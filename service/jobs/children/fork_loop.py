@@ -19,7 +19,16 @@ from setproctitle import setproctitle
 
 from service.jobs.children.entry import run_child
 from service.jobs.children.kinds import ENTRIES, FORK_SERVER_TITLE
-from service.jobs.children.messages import Exited, Fork, Forked, Kill, Message, NotForked, message_of, text_of
+from service.jobs.children.messages import (
+    Exited,
+    Fork,
+    Forked,
+    Kill,
+    Message,
+    NotForked,
+    decode_message,
+    encode_message,
+)
 from service.jobs.ingest import prepare as prepare_ingest
 from service.rendering.document import prepare as prepare_rendering
 
@@ -65,7 +74,7 @@ class ForkLoop:
         text, descriptors, _, _ = socket.recv_fds(self._server, DATAGRAM_MAX, 2)
         if not text:
             return False
-        match message_of(text):
+        match decode_message(text):
             case Fork() as request:
                 self._send(self._fork(request, *descriptors))
                 for descriptor in descriptors:
@@ -105,12 +114,15 @@ class ForkLoop:
             self._send(Exited(pid, os.waitstatus_to_exitcode(status)))
 
     def _send(self, message: Message) -> None:
-        self._server.send(text_of(message))
+        self._server.send(encode_message(message))
 
 
 def _load_code() -> None:
     """Load the code of all children, and the machine code of ingests and renderings."""
-    for module in (*ENTRIES.values(), "service.analysis.facts.path_edges", "service.analysis.facts.slices"):
+    for module in (
+        *ENTRIES.values(),
+        *(f"service.analysis.facts.{name}" for name in ("covered", "path_edges", "slices")),
+    ):
         import_module(module)
     prepare_ingest()
     prepare_rendering()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from service.jobs.children.kinds import PACKAGE, Kind
-from service.jobs.children.messages import Exited, Fork, Forked, Kill, NotForked, message_of, text_of
+from service.jobs.children.messages import Exited, Fork, Forked, Kill, NotForked, decode_message, encode_message
 from service.jobs.children.process import ChildProcess
 from service.trace.errors import describe_exit
 
@@ -106,7 +106,7 @@ class ForkServer:
             our_output, child_output = _connection(our_ends, child_ends)
             descriptors = [child_input.fileno(), child_output.fileno()]
             try:
-                socket.send_fds(running.socket, [text_of(Fork(kind, list(arguments)))], descriptors)
+                socket.send_fds(running.socket, [encode_message(Fork(kind, list(arguments)))], descriptors)
             except ConnectionError as error:
                 self._recover(running)
                 raise _Died(_DEATH) from error
@@ -138,13 +138,13 @@ class ForkServer:
         # Not os.kill(): only the fork server knows whether the process id still is the child's.
         if self._running:  # otherwise it has died, and all its children have been killed
             with suppress(ConnectionError):  # likewise, but `_receive` has not noticed that yet
-                self._running.socket.send(text_of(Kill(pid)))
+                self._running.socket.send(encode_message(Kill(pid)))
 
     def _receive(self, running: _Running) -> None:
         """Receive the messages that have arrived."""
         with suppress(BlockingIOError):
             while text := _next_text(running.socket):
-                match message_of(text):
+                match decode_message(text):
                     case Forked(pid):
                         status = self._exit_statuses[pid] = asyncio.get_running_loop().create_future()
                         _settle(self._requests.popleft(), (pid, status))

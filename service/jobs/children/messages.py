@@ -52,14 +52,14 @@ class Drop:
 
 @dataclass(frozen=True)
 class Grown:
-    """Server to child: the file, which is still being received, has grown to a size in bytes."""
+    """Server to child: the file that the child reads is still being received, and has grown to a size in bytes."""
 
     to_bytes: int
 
 
 @dataclass(frozen=True)
 class Complete:
-    """Server to child: the file is complete, and safe on disk."""
+    """Server to child: the file that the child reads is complete, and safe on disk."""
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,12 @@ _MESSAGES: dict[str, type[Message]] = {
 }
 
 
-def text_of(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
     """Encode a message."""
     return b"%s %s" % (type(message).__name__.encode(), encode(message))
 
 
-def message_of(text: bytes) -> Message:
+def decode_message(text: bytes) -> Message:
     """Decode a message.
 
     Raises:
@@ -185,5 +185,5 @@ def message_of(text: bytes) -> Message:
 
 def frame_head(message: Message, body_size: int = 0) -> bytes:
     """Encode the part of a frame before the body."""
-    text = text_of(message)
+    text = encode_message(message)
     return HEADER.pack(len(text), body_size) + text

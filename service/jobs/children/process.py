@@ -6,7 +6,7 @@ from asyncio import Future, IncompleteReadError, StreamReader, StreamWriter
 from collections.abc import Callable
 
 from service.jobs.children.encoding import encode
-from service.jobs.children.messages import HEADER, Call, Message, frame_head, message_of
+from service.jobs.children.messages import HEADER, Call, Message, decode_message, frame_head
 
 READ_SIZE = 1 << 20
 """Bytes of a child's output that the server reads ahead."""
@@ -84,7 +84,7 @@ class ChildProcess:
         try:
             header = await self._output.readexactly(HEADER.size)
             text_size, self._body_left = HEADER.unpack(header)
-            return message_of(await self._output.readexactly(text_size))
+            return decode_message(await self._output.readexactly(text_size))
         except IncompleteReadError:
             self._body_left = 0
             return None

@@ -185,8 +185,8 @@ class Builder:
 
         Args:
             text: the scanned text, valid UTF-8, padded.
-            events: the rows of the table of events that the scan filled.
-            rest: the rows of the table of members without a column that the scan filled.
+            events: the rows that the scan filled in the table of events.
+            rest: the rows that the scan filled in the table of members that have no column.
 
         Returns:
             A batch of `SCHEMA`, in the order of the text; `position` counts from 0.

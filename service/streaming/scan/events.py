@@ -144,7 +144,10 @@ def _argument_column(text: Text, at: int, length: int) -> int:
 
 @inlined
 def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
-    """Return an integer's value and True; 0 and False if Python prints it differently, or it has too many digits."""
+    """Return an integer's value and True.
+
+    Returns 0 and False if its text is not as Python prints it (-0, 01, 1e3), or has too many digits.
+    """
     negative = byte_at(text, at) == _MINUS
     at += negative
     if end - at > _DIGITS_MAX or (byte_at(text, at) == _ZERO and (end - at > 1 or negative)):
@@ -160,7 +163,7 @@ def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
 
 @inlined
 def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
-    """Return a number, whose text is in µs, in ns, and its number of decimals; 0 and -1 for an unusual text."""
+    """Read a number in µs; return it in ns, with the number of decimals of its text. 0 and -1 for an unusual text."""
     negative = byte_at(text, at) == _MINUS
     at += negative
     value, start, dot = 0, at, _NO_DOT
@@ -382,7 +385,7 @@ def scan(
             if verdict == OK:
                 event, rest_count = event + 1, new_count
         elif byte == _OPEN_ARRAY and _opens_events(text, at, end):
-            verdict = BAD
+            verdict = BAD  # the repair steps over the bracket; skipping the array would lose its events
         else:
             at, verdict = value_end(text, at, end, stack)
             if verdict == OK:

@@ -195,7 +195,7 @@ def padded(text: bytes) -> Text:
     return np.frombuffer(text + bytes(PADDING), np.uint8)
 
 
-def next_event(text: bytes, as_padded: Text, at: int, scratch: Scratch, *, behind: bytes = b":[") -> int | None:
+def next_event(text: bytes, as_padded: Text, at: int, scratch: Scratch, *, after: bytes = b":[") -> int | None:
     """Return the offset, at `at` or later, of the first event that is valid or in Kineto's notation, or None.
 
     Args:
@@ -203,12 +203,12 @@ def next_event(text: bytes, as_padded: Text, at: int, scratch: Scratch, *, behin
         as_padded: the same text, padded.
         at: offset to start at.
         scratch: memory for scans.
-        behind: bytes; an object directly after one of them is part of another value, not an event.
+        after: bytes; an object directly after one of them is part of another value, not an event.
     """
     for match in _OBJECT.finditer(text, at):
         start = match.start()
         before = text[max(start - _SAMPLE, 0) : start].rstrip(_BLANKS)
-        if before and before[-1] in behind:
+        if before and before[-1] in after:
             continue
         if _KINETO.match(text, start) or _is_event(as_padded, start, scratch):
             return start

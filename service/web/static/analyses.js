@@ -1,12 +1,24 @@
-// The panel "Analyses": built-in analyses of a trace. The API lists them with their parameters and tables.
-import { Problem, api, getJson, postJson } from "./api.js";
+// The panel "Analyses": a gallery of the built-in analyses of a trace by theme. Each shows its pictures, then its tables.
+import { addressOf, choiceInAddress, windowInAddress } from "./analyses/place.js";
+import { parameterFields } from "./analyses/options.js";
+import { overlayButton } from "./analyses/overlay.js";
+import { picturesOf } from "./analyses/pictures.js";
+import { byTheme, titleOf } from "./analyses/themes.js";
+import { analysesOf, answerOf } from "./answer.js";
+import { Problem, api, getJson } from "./api.js";
 import { announce, byId, el, setText } from "./dom.js";
-import { count } from "./format.js";
+import { count, plural } from "./format.js";
+import { onWindowChange } from "./overview/window.js";
 import { hideProblem, showProblem } from "./problem.js";
-import { legible, showResult } from "./result.js";
+import { recordsOf } from "./records.js";
+import { slicesOf } from "./analyses/slices.js";
+import { showTable } from "./table.js";
 
-const OVERLAY_WAIT_S = 60;
-const STEPS_MAX = 1000; // options of the list of steps
+/** @import { Choice } from "./analyses/place.js" */
+
+const STEPS_MAX = 1000; // options of the list of parts
+const DASHBOARD = ["steps", "kernel_breakdown", "idle_breakdown", "operators"];
+const DASHBOARD_MAX = 3;
 
 /**
  * Wire the panel for a ready trace; the first request waits until the panel comes into view.
@@ -14,141 +26,210 @@ const STEPS_MAX = 1000; // options of the list of steps
  */
 export function startAnalyses(trace) {
   const panel = byId("analyses");
-  const [question, part, run] = [byId("analysis-name"), byId("analysis-part"), byId("analysis-run")];
-  /** @type {Map<string, Analysis>} */
-  let known = new Map();
-  /** @type {AbortController | null} */
-  let asking = null;
+  const observer = new IntersectionObserver((entries) => {
+    if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+    observer.disconnect();
+    new Gallery(trace).start();
+  });
+  panel.hidden = false;
+  observer.observe(panel);
+}
 
-  async function list() {
+class Gallery {
+  /** @param {Trace} trace */
+  constructor(trace) {
+    this.trace = trace;
+    /** @type {Map<string, Analysis>} */
+    this.known = new Map();
+    this.choice = choiceInAddress();
+    this.request = new AbortController();
+  }
+
+  async start() {
     try {
-      /** @type {{ analyses: Analysis[] }} */
-      const { analyses } = await getJson(api("traces", trace.id, "analysis"));
-      known = new Map(analyses.map((analysis) => [analysis.name, analysis]));
-      const apply = analyses.filter(({ applies }) => applies);
-      question.replaceChildren(...apply.map(({ name, answers }) => el("option", { value: name }, `${wordsOf(name)}: ${answers}`)));
-      const rest = analyses.filter(({ applies }) => !applies);
-      byId("analysis-rest").hidden = rest.length === 0;
-      byId("analysis-reasons").replaceChildren(...rest.map(({ name, reason }) => el("li", {}, el("strong", {}, wordsOf(name)), ` ${reason}`)));
-      for (const control of [question, part, run]) control.disabled = apply.length === 0;
-      showParameters();
-      if (apply.length > 0) await ask();
+      const analyses = await analysesOf(this.trace.id);
+      this.known = new Map(analyses.map((analysis) => [analysis.name, analysis]));
+      this.showThemes(analyses);
+      this.showParts();
+      window.addEventListener("popstate", () => {
+        this.choice = choiceInAddress();
+        this.show();
+      });
+      onWindowChange(() => this.show());
+      await this.show();
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       showProblem(byId("analysis-problem"), error);
     }
   }
 
-  /** Show the parameters of the chosen analysis. */
-  function showParameters() {
-    const { parameters = {} } = known.get(question.value) ?? {};
-    byId("analysis-parameters").replaceChildren(...Object.entries(parameters).map(([name, schema]) => field(name, schema)));
+  /** @param {Analysis[]} analyses */
+  showThemes(analyses) {
+    const dashboard = el("ul", {}, el("li", {}, this.linkTo(null, el("span", { class: "topic" }, "Dashboard"), el("span", { class: "question" }, "What matters most?"))));
+    const themes = byTheme(analyses).map(({ theme, entries }) => {
+      const items = entries.map(({ name, answers, applies, reason }) =>
+        el("li", { class: applies ? null : "absent", title: reason }, this.linkTo(name, el("span", { class: "topic" }, titleOf(name)), el("span", { class: "question" }, applies ? answers : `${answers} Not for this trace.`))),
+      );
+      return el("div", { role: "group", "aria-label": theme }, el("h3", {}, theme), el("ul", {}, items));
+    });
+    byId("analysis-themes").replaceChildren(dashboard, ...themes);
   }
 
-  /** @param {Record<string, string>} more */
-  function address(more = {}) {
-    const wanted = new URLSearchParams(more);
-    /** @type {NodeListOf<HTMLInputElement>} */
-    const controls = byId("analysis-parameters").querySelectorAll("[name]");
-    for (const control of controls) {
-      const value = control.type === "checkbox" ? String(control.checked) : control.value;
-      if (value !== control.dataset.default && value !== "") wanted.set(control.name, value);
-    }
-    if (part.value !== "") wanted.set("steps", part.value);
-    return `${api("traces", trace.id, "analysis", question.value)}?${wanted}`;
+  /**
+   * A link to an analysis, or to the dashboard, which the page follows without a load.
+   * @param {string | null} name
+   * @param {...Children} content
+   */
+  linkTo(name, ...content) {
+    const link = el("a", { href: addressOf({ name, steps: this.choice.steps, options: {} }), "data-analysis": name ?? "" }, ...content.flat());
+    link.addEventListener("click", (event) => {
+      if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+      event.preventDefault();
+      this.choose({ name, steps: this.choice.steps, options: {} });
+      byId("analyses").scrollIntoView({ block: "start" });
+    });
+    return link;
   }
 
-  async function ask() {
-    asking?.abort();
+  showParts() {
+    const part = byId("analysis-part");
+    const numbers = [...new Set(this.trace.steps.map(({ number }) => String(number)))].slice(0, STEPS_MAX);
+    part.append(...numbers.map((number) => el("option", { value: number }, `step ${number}`)));
+    byId("analysis-part-label").hidden = part.options.length < 2;
+    part.addEventListener("change", () => this.choose({ ...this.choice, steps: part.value }));
+  }
+
+  /** @param {Choice} choice */
+  choose(choice) {
+    const address = addressOf(choice);
+    if (address !== location.href) history.pushState(null, "", address);
+    this.choice = choice;
+    this.show();
+  }
+
+  /** Show the chosen analysis, or the dashboard. */
+  async show() {
+    const { name, steps } = this.choice;
+    this.request.abort();
     const request = new AbortController();
-    asking = request;
+    this.request = request;
+    for (const link of byId("analysis-themes").querySelectorAll("a")) {
+      if (link.dataset.analysis === (name ?? "")) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    byId("analysis-part").value = steps;
     hideProblem(byId("analysis-problem"));
     setText(byId("analysis-said"), "Running …");
+    byId("analysis-answer").classList.add("stale");
     try {
-      const answer = await getJson(address(), { signal: request.signal });
-      setText(byId("analysis-said"), `Answered in ${count(Math.ceil(Number(answer.elapsed_ms)))} ms.`);
-      show(answer);
-      announce(`${wordsOf(answer.analysis)} answered`);
+      const [content, said] = name === null ? await this.dashboard(request.signal) : await this.analysis(name, request.signal);
+      if (request.signal.aborted) return;
+      byId("analysis-answer").replaceChildren(...content);
+      setText(byId("analysis-said"), said);
+      announce(`${name === null ? "The dashboard" : titleOf(name)}: ${said || "does not apply"}`);
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Problem)) throw error;
       setText(byId("analysis-said"), "");
-      byId("analysis-answer").replaceChildren();
+      byId("analysis-answer").replaceChildren(...(name === null ? [] : [...this.head(name), this.optionsOf(name)]));
       showProblem(byId("analysis-problem"), error);
+    } finally {
+      if (!request.signal.aborted) byId("analysis-answer").classList.remove("stale");
     }
   }
 
-  /** @param {AnalysisAnswer} answer */
-  function show({ definition, source, notes, tables }) {
-    const remarks = notes.map((text) => el("p", { class: "small" }, text));
-    const about = el("p", { class: "small muted" }, definition, " ", el("a", { href: source, target: "_blank", rel: "noopener noreferrer" }, "Source"));
-    const shown = Object.entries(tables).flatMap(([name, table]) => {
-      const box = el("div", { "data-testid": `analysis-${name}` });
-      showResult(box, table, { number: legible });
-      box.querySelector("[role=region]")?.setAttribute("aria-label", wordsOf(name));
-      const csv = el("a", { href: address({ format: "csv", table: name }), download: `${trace.name}.${question.value}.${name}.csv` }, "CSV");
-      return [el("h3", {}, wordsOf(name), " ", el("span", { class: "small" }, csv)), box];
-    });
-    const overlay = question.value === "critical_path" ? [overlayButton()] : [];
-    byId("analysis-answer").replaceChildren(about, ...remarks, ...overlay, ...shown);
+  /**
+   * @param {string} name
+   * @param {Record<string, string>} more
+   */
+  requestOf(name, more = {}) {
+    const { steps, options } = this.choice;
+    const wanted = new URLSearchParams({ ...options, ...(steps && { steps }), ...windowInAddress(), ...more });
+    return `${api("traces", this.trace.id, "analysis", name)}${wanted.size > 0 ? `?${wanted}` : ""}`;
   }
 
-  /** A button that makes a trace with the critical path as a separate track, and then links to it in the Perfetto UI. */
-  function overlayButton() {
-    const button = el("button", { type: "button", "data-testid": "analysis-overlay" }, "Show in Perfetto");
-    button.addEventListener("click", async () => {
-      button.disabled = true;
-      setText(button, "Making a trace of it …");
-      try {
-        const selection = part.value === "" ? {} : { steps: [Number(part.value)] };
-        const job = await postJson(api("traces", trace.id, "overlay"), { analysis: "critical_path", selection });
-        const { result, error } = await getJson(`${api("jobs", job.id)}?wait=${OVERLAY_WAIT_S}`);
-        if (error) throw new Problem(error);
-        const [overlay] = result?.traces ?? [];
-        button.replaceWith(overlay ? el("a", { href: api("traces", overlay, "perfetto"), target: "_blank", "data-testid": "analysis-overlay" }, "Open it in Perfetto") : "This takes long: see the jobs.");
-      } catch (problem) {
-        if (!(problem instanceof Problem)) throw problem;
-        button.remove();
-        showProblem(byId("analysis-problem"), problem);
-      }
+  /**
+   * The pictures that matter most, of the analyses that apply.
+   * @param {AbortSignal} signal
+   * @returns {Promise<[HTMLElement[], string]>}
+   */
+  async dashboard(signal) {
+    const names = DASHBOARD.filter((name) => this.known.get(name)?.applies).slice(0, DASHBOARD_MAX);
+    const started = performance.now();
+    const parts = await Promise.all(names.map(async (name) => ({ name, answer: await answerOf(this.requestOf(name), { signal }) })));
+    const boxes = parts.flatMap(({ name, answer }) => {
+      const pictures = answer === null ? [] : drawn(answer);
+      const more = el("p", { class: "more small" }, this.linkTo(name, `All of ${titleOf(name).toLowerCase()}`));
+      return pictures.length === 0 ? [] : [el("div", { class: "pictures", "data-testid": `dashboard-${name}` }, ...pictures.slice(0, 2), more)];
     });
-    return button;
+    const empty = el("p", { class: "muted" }, "Nothing in this part of the trace can be drawn. Choose an analysis, or another part.");
+    return [[el("div", { class: "dashboard" }, ...(boxes.length > 0 ? boxes : [empty]))], `Answered in ${count(Math.ceil(performance.now() - started))} ms`];
   }
 
-  part.append(...[...new Set(trace.steps.map(({ number }) => String(number)))].slice(0, STEPS_MAX).map((n) => el("option", { value: n }, `step ${n}`)));
-  /** @type {HTMLElement} */ (part.parentElement).hidden = part.options.length < 2;
-  question.addEventListener("change", () => {
-    showParameters();
-    ask();
-  });
-  part.addEventListener("change", ask);
-  run.addEventListener("click", ask);
-  byId("analysis-parameters").addEventListener("change", ask);
-  panel.hidden = false;
-  const observer = new IntersectionObserver((entries) => {
-    if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
-    observer.disconnect();
-    list();
-  });
-  observer.observe(panel);
+  /**
+   * @param {string} name
+   * @param {AbortSignal} signal
+   * @returns {Promise<[HTMLElement[], string]>}
+   */
+  async analysis(name, signal) {
+    const known = this.known.get(name);
+    if (!known) return [[el("p", { class: "note" }, `There is no analysis “${name}”. Choose one from the list.`)], ""];
+    if (!known.applies) return [[...this.head(name), el("p", { class: "note", "data-testid": "analysis-reason" }, known.reason)], ""];
+    /** @type {AnalysisAnswer} */
+    const answer = await getJson(this.requestOf(name), { signal });
+    const pictures = drawn(answer);
+    const notes = answer.notes.map((text) => el("p", { class: "small" }, text));
+    const overlay = name === "critical_path" ? [overlayButton(this.trace, this.choice.steps, byId("analysis-problem"))] : [];
+    const tables = Object.entries(answer.tables).map(([table, content], index) => this.tableOf(name, table, content, pictures.length === 0 && index === 0));
+    const definition = el("details", { "data-testid": "analysis-definition" }, el("summary", {}, "Definition"), el("p", { class: "small" }, answer.definition, " ", el("a", { href: answer.source, target: "_blank", rel: "noopener noreferrer" }, "Source")));
+    const content = [...this.head(name), ...overlay, ...notes, ...(pictures.length > 0 ? [el("div", { class: "pictures" }, ...pictures)] : []), ...tables, this.optionsOf(name), definition];
+    return [content, `Answered in ${count(Math.ceil(Number(answer.elapsed_ms)))} ms`];
+  }
+
+  /** @param {string} name */
+  head(name) {
+    return [el("h3", {}, titleOf(name)), el("p", { class: "lead muted" }, this.known.get(name)?.answers ?? "")];
+  }
+
+  /**
+   * A table that is filled when it is opened.
+   * @param {string} name
+   * @param {string} table
+   * @param {Table} content
+   * @param {boolean} isOpen
+   */
+  tableOf(name, table, content, isOpen) {
+    const box = el("div", { "data-testid": `analysis-${table}` });
+    const fold = el("details", { "data-testid": `fold-${table}`, open: isOpen }, el("summary", {}, `Table: ${titleOf(table).toLowerCase()} `, el("span", { class: "muted small" }, plural(content.rows.length, "row"))), box);
+    fold.addEventListener("toggle", () => {
+      if (!fold.open || box.childElementCount > 0) return;
+      const [csv, arrow] = ["csv", "arrow"].map((format) => this.requestOf(name, { format, table }));
+      showTable(box, content, { label: titleOf(table), csv, arrow, actions: slicesOf(this.trace.id, table, content) });
+    });
+    return fold;
+  }
+
+  /** @param {string} name */
+  optionsOf(name) {
+    const { parameters = {} } = this.known.get(name) ?? {};
+    const fields = parameterFields(parameters, this.choice.options);
+    const run = el("button", { type: "button", class: "quiet", "data-testid": "analysis-run", onclick: () => this.show() }, "Run again");
+    const fold = el("details", { "data-testid": "analysis-options", open: Object.keys(this.choice.options).length > 0 }, el("summary", {}, "Options"), el("div", { class: "buttons options small" }, ...fields, run));
+    fold.addEventListener("change", () => this.choose({ ...this.choice, options: valuesOf(fold) }));
+    return fold;
+  }
 }
 
-/** @param {string} name */
-const wordsOf = (name) => name.replaceAll("_", " ").replace(/^./, (first) => first.toUpperCase());
+/** @param {AnalysisAnswer} answer */
+const drawn = ({ analysis, tables }) => picturesOf(analysis, Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, recordsOf(table)])));
 
 /**
- * A control for a parameter, from its JSON Schema.
- * @param {string} name
- * @param {ParameterSchema} schema
+ * The values of the fields that differ from their defaults.
+ * @param {HTMLElement} box
  */
-function field(name, schema) {
-  const { description = "", default: value = null } = schema;
-  const kinds = [schema, ...(schema.anyOf ?? [])];
-  const options = kinds.find((kind) => kind.enum)?.enum;
-  const attributes = { name, title: description, "data-default": value === null ? "" : String(value) };
-  if (kinds.some(({ type }) => type === "boolean")) return el("label", {}, el("input", { type: "checkbox", checked: value === true, ...attributes }), ` ${wordsOf(name)}`);
-  const control = options
-    ? el("select", attributes, options.map((option) => el("option", { selected: option === value }, option)))
-    : el("input", { type: "text", autocomplete: "off", value: value ?? "", ...attributes });
-  return el("label", {}, `${wordsOf(name)} `, control);
+function valuesOf(box) {
+  /** @type {NodeListOf<HTMLInputElement>} */
+  const controls = box.querySelectorAll("[name]");
+  const values = [...controls].map((control) => ({ control, value: control.type === "checkbox" ? String(control.checked) : control.value }));
+  return Object.fromEntries(values.filter(({ control, value }) => value !== control.dataset.default && value !== "").map(({ control, value }) => [control.name, value]));
 }

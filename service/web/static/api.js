@@ -13,8 +13,22 @@ export const api = (...parts) => `${root}/api/v1/${parts.map(encodeURIComponent)
 /** @param {string} id */
 export const pageOf = (id) => `${root}/traces/${encodeURIComponent(id)}`;
 
+/**
+ * Address of the page of SQL on a trace, with a query in its editor if there is one.
+ * @param {string} id
+ * @param {string} [sql]
+ */
+export const sqlPageOf = (id, sql) => `${pageOf(id)}/sql${sql === undefined ? "" : `?${new URLSearchParams({ q: sql })}`}`;
+
 /** @param {string} id */
 export const groupPageOf = (id) => `${root}/groups/${encodeURIComponent(id)}`;
+
+/**
+ * Address of the page that compares a trace or a run, as the base, with another.
+ * @param {string} base
+ * @param {string} [other] chosen on the page if it is left out
+ */
+export const comparePageOf = (base, other) => `${root}/compare?${new URLSearchParams({ base, ...(other ? { other } : {}) })}`;
 
 /** An error: one that the service answered (RFC 9457), or a failed connection. */
 export class Problem extends Error {

@@ -5,13 +5,13 @@ let args = "all";
 export const chosenArgs = () => args;
 
 /**
- * Set them, and change each link to the Perfetto UI on this page accordingly.
+ * Set them, and change each link of this page to the Perfetto UI and to SQL accordingly.
  * @param {string} value
  */
 export function chooseArgs(value) {
   args = value;
   /** @type {NodeListOf<HTMLAnchorElement>} */
-  const links = document.querySelectorAll('a[href*="/perfetto"]');
+  const links = document.querySelectorAll('a[href*="/perfetto"], a[href*="/sql"]');
   for (const link of links) {
     const url = new URL(link.href);
     if ((url.searchParams.get("args") ?? "all") === args) continue;

@@ -12,8 +12,8 @@ export function confirmDelete(trace) {
   return confirm({
     title: "Delete this trace?",
     text: `“${trace.name}” and all files made from it are deleted. This cannot be undone.`,
-    verb: "Delete",
-    act: () => ignoreIfGone("unknown_trace", deleteTrace(trace.id)),
+    label: "Delete",
+    action: () => ignoreIfGone("unknown_trace", deleteTrace(trace.id)),
   });
 }
 
@@ -25,20 +25,20 @@ export const confirmDissolve = (group) =>
   confirm({
     title: "Dissolve this group?",
     text: `“${group.name}” is removed; its ${plural(group.traces, "trace")} stay, without a group.`,
-    verb: "Dissolve",
-    act: () => ignoreIfGone("unknown_group", send("DELETE", api("groups", group.id))),
+    label: "Dissolve",
+    action: () => ignoreIfGone("unknown_group", send("DELETE", api("groups", group.id))),
   });
 
 /**
  * Delete a group with all of its traces after confirmation. Resolves to true if it is deleted.
- * @param {Group} group
+ * @param {Pick<Group, "id" | "name" | "traces">} group
  */
 export const confirmDeleteGroup = (group) =>
   confirm({
     title: `Delete ${plural(group.traces, "trace")}?`,
     text: `“${group.name}” is deleted with all of its traces and all files made from them. This cannot be undone.`,
-    verb: "Delete all",
-    act: () => ignoreIfGone("unknown_group", send("DELETE", `${api("groups", group.id)}?traces=true`)),
+    label: "Delete all",
+    action: () => ignoreIfGone("unknown_group", send("DELETE", `${api("groups", group.id)}?traces=true`)),
   });
 
 /**
@@ -55,16 +55,17 @@ async function ignoreIfGone(code, deletion) {
 }
 
 /**
- * Ask in the dialog, and run the action on confirmation. Resolves to true if it succeeded, or to false if it was cancelled.
- * @param {{ title: string, text: string, verb: string, act: () => Promise<void> }} question
+ * Ask in the dialog, and run the action on confirmation.
+ * Resolves to true if the action succeeded, or to false if it was cancelled.
+ * @param {{ title: string, text: string, label: string, action: () => Promise<void> }} question
  * @returns {Promise<boolean>}
  */
-function confirm({ title, text, verb, act }) {
+function confirm({ title, text, label, action }) {
   const dialog = byId("confirm");
   const [yes, no, failure] = [byId("confirm-yes"), byId("confirm-no"), byId("confirm-error")];
   byId("confirm-title").textContent = title;
   byId("confirm-text").textContent = text;
-  yes.textContent = verb;
+  yes.textContent = label;
   failure.hidden = true;
   dialog.showModal();
   no.focus(); // Enter pressed by habit must not delete
@@ -74,7 +75,7 @@ function confirm({ title, text, verb, act }) {
     yes.onclick = async () => {
       yes.disabled = true;
       try {
-        await act();
+        await action();
         done = true;
         dialog.close();
       } catch (error) {

@@ -9,8 +9,8 @@ export const byId = (id) => /** @type {any} */ (document.getElementById(id));
 
 /**
  * Make an element with attributes and children.
- * Keys that begin with `on` are listeners. `true` sets an attribute without a value; `false`, null and undefined leave it
- * out. Children are nodes, text or null.
+ * Keys that begin with `on` are listeners. `true` sets an attribute without a value; `false`, null and undefined leave
+ * it out. Children are nodes, text or null.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Record<string, any>} attributes
@@ -79,18 +79,20 @@ export function bar(part, whole) {
 }
 
 /**
- * Make a button that copies `text`. Pages over plain HTTP have no clipboard API: there it uses execCommand.
- * @param {string} text
+ * Make a button that copies a text, or what a function returns at the click.
+ * Pages over plain HTTP have no clipboard API: there it uses execCommand.
+ * @param {string | (() => string)} text
  * @param {string} label
+ * @param {string} caption
  */
-export function copyButton(text, label) {
-  const button = el("button", { type: "button", class: "quiet", "aria-label": label }, "Copy");
+export function copyButton(text, label, caption = "Copy") {
+  const button = el("button", { type: "button", class: "quiet", "aria-label": label }, caption);
   button.addEventListener("click", async () => {
-    const copied = await copy(text);
+    const copied = await copy(typeof text === "string" ? text : text());
     button.textContent = copied ? "Copied" : "Not allowed";
     announce(copied ? "Copied" : "The browser does not allow copying");
     setTimeout(() => {
-      button.textContent = "Copy";
+      button.textContent = caption;
     }, 1500);
   });
   return button;

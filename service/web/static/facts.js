@@ -1,7 +1,7 @@
 // The list of facts of a trace's page.
 import { groupPageOf, pageOf } from "./api.js";
 import { copyButton, el } from "./dom.js";
-import { bytes, count, duration, isoNs, rank, span } from "./format.js";
+import { bytes, count, duration, isoNs, plural, rank, span } from "./format.js";
 import { wordsOf } from "./selection.js";
 
 const NOT_YET = "not known yet";
@@ -27,6 +27,25 @@ export function showFacts(list, trace, last) {
     if (old) old.replaceWith(fact);
     else list.append(fact);
   }
+}
+
+/**
+ * The most important facts in one line: "rank 0 of 2 · 3 steps · 124.5 ms · 4,321 events · A100 · 12 MB".
+ * @param {Trace} trace
+ */
+export function headlineOf(trace) {
+  const { bounds, devices, events, ranks, size, state, steps_count: steps } = trace;
+  const names = [...new Set(devices.filter((device) => Number(device.events) > 0 && device.name !== null).map(({ name }) => name))];
+  const facts = [
+    ranks.length > 0 ? plural(ranks.length, "rank") : trace.rank === null && trace.world_size === null ? null : `rank ${rank(trace)}`,
+    state === "ready" ? plural(steps, "step") : null,
+    bounds === null ? null : duration(span(bounds)),
+    state === "ready" ? plural(events.kept, "event") : null,
+    names.join(", "),
+    trace.host,
+    bytes(size),
+  ];
+  return facts.filter(Boolean).join(" · ");
 }
 
 /**

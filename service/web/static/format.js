@@ -22,8 +22,9 @@ export const roughly = (n) => (n < 100_000 ? count(n) : compact.format(n));
  * "1 event", "2 events".
  * @param {Int} n
  * @param {string} noun
+ * @param {string} nouns the plural
  */
-export const plural = (n, noun) => `${count(n)} ${noun}${Number(n) === 1 ? "" : "s"}`;
+export const plural = (n, noun, nouns = `${noun}s`) => `${count(n)} ${Number(n) === 1 ? noun : nouns}`;
 
 /**
  * Bytes in decimal units, three digits or so.
@@ -47,7 +48,7 @@ export function bytes(n) {
 export function duration(ns) {
   const value = Number(ns);
   const size = Math.abs(value);
-  if (size < 1e3) return `${value} ns`;
+  if (size < 1e3) return `${digits(value)} ns`;
   if (size < 1e6) return `${digits(value / 1e3)} µs`;
   if (size < 1e9) return `${digits(value / 1e6)} ms`;
   if (size < 120e9) return `${digits(value / 1e9)} s`;

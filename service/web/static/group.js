@@ -6,6 +6,7 @@ import { bytes, count, plural } from "./format.js";
 import { JobView } from "./job.js";
 import { poll } from "./poll.js";
 import { hideProblem, showProblem } from "./problem.js";
+import { startAnalyses } from "./run/analyses.js";
 import { isFinal } from "./state.js";
 
 const MISSING_MAX = 24; // missing ranks that are listed
@@ -14,6 +15,7 @@ const unknown = () => el("span", { class: "muted" }, "unknown");
 /** @type {Group | null} */
 let group = null;
 let shown = "";
+let analysed = ""; // ids of the traces that the panels show
 
 const refresh = poll(async () => {
   try {
@@ -60,12 +62,33 @@ function show(now) {
   document.title = `${now.name} · Tracedock`;
   setText(byId("name"), now.name);
   const ready = now.ranks.filter((rank) => rank.state === "ready").length;
+  const failed = now.ranks.filter((rank) => rank.state === "failed").length;
   setText(byId("merge-run"), `Merge ${count(now.ranks.length)} ranks`);
+  byId("report").hidden = ready === 0 || ready + failed < now.ranks.length;
   byId("merge-run").disabled = now.ranks.length < 2 || ready < now.ranks.length;
   byId("facts").replaceChildren(...FACTS.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value(now) ?? unknown()))));
   byId("ranks").replaceChildren(now.ranks.length > 0 ? ranksOf(now.ranks, now.cycles) : el("p", { class: "muted" }, "No trace is in this group."));
   byId("known").hidden = false;
   byId("actions").hidden = false;
+  setText(byId("headline"), headlineOf(now));
+  byId("headline").hidden = false;
+  if (ready === 0) byId("files").open = true;
+  const ids = now.ranks.filter((rank) => rank.state === "ready").map(({ trace }) => trace).join();
+  if (ready > 0 && ready === now.ranks.length && ids !== analysed) {
+    analysed = ids;
+    startAnalyses(now);
+  }
+}
+
+/**
+ * "8 of 64 ranks · 12 MB · missing 3, 5".
+ * @param {Group} group
+ */
+function headlineOf({ ranks, world_size: world, size, missing }) {
+  const present = world === null ? plural(ranks.length, "rank") : `${count(ranks.length)} traces of ${count(world)} ranks`;
+  const ready = ranks.filter((rank) => rank.state === "ready").length;
+  const lacking = missing.length > 0 ? `missing ${missing.slice(0, MISSING_MAX).join(", ")}${missing.length > MISSING_MAX ? ` and ${count(missing.length - MISSING_MAX)} more` : ""}` : null;
+  return [present, ready < ranks.length ? `${count(ready)} ready` : null, bytes(size), lacking].filter(Boolean).join(" · ");
 }
 
 /** @type {Record<string, string>} */

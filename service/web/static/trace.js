@@ -1,23 +1,25 @@
 // The page of a trace: its properties, and actions on it.
 import { startAnalyses } from "./analyses.js";
-import { Problem, api, getJson, readJson, root, send } from "./api.js";
+import { Problem, api, comparePageOf, getJson, readJson, root, send, sqlPageOf } from "./api.js";
 import { confirmDelete } from "./confirm.js";
 import { startCut } from "./cut.js";
-import { announce, byId, el } from "./dom.js";
+import { announce, byId, el, setText } from "./dom.js";
 import { startEngine } from "./engine.js";
-import { showFacts } from "./facts.js";
+import { headlineOf, showFacts } from "./facts.js";
+import { openFold } from "./folds.js";
 import { follow, left } from "./follow.js";
 import { startListener } from "./listener.js";
 import { showChildren, showPanels } from "./panels.js";
+import { startOverview } from "./overview/overview.js";
 import { poll } from "./poll.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { perfettoOf } from "./selection.js";
-import { startSql } from "./sql.js";
 import { StateView, isFinal } from "./state.js";
+import { startVerdict } from "./verdict.js";
 
 const id = byId("trace").dataset.id ?? "";
 const state = new StateView();
-byId("state").append(state.badge);
+byId("state").append(state.badge, " ", state.reason);
 byId("progress").append(state.progress);
 /** @type {ShownTrace | null} */
 let last = null;
@@ -102,6 +104,8 @@ function show(trace) {
   byId("known").hidden = false;
   state.update(trace);
   byId("progress").hidden = state.progress.hidden;
+  setText(byId("headline"), headlineOf(trace));
+  byId("headline").hidden = false;
   showFacts(byId("facts"), trace, last);
   if (changed) settle(trace);
   last = trace;
@@ -116,13 +120,15 @@ function settle(trace) {
   showActions(trace);
   if (trace.state === "failed" && trace.error) showProblem(byId("failure"), trace.error);
   showPanels(trace);
+  byId("contents").open = trace.state !== "ready"; // without an analysis, the facts are what the page has
   if (trace.state === "ready") {
-    startEngine(trace);
+    startOverview(trace);
+    startVerdict(trace);
     startAnalyses(trace);
-    byId("sql").hidden = false;
-    startSql(trace);
+    startEngine(trace);
     startCut(trace, { onMade: async () => showChildren(await childrenOf(trace), trace) });
     startListener(trace);
+    openFold();
   }
 }
 
@@ -168,6 +174,9 @@ function showActions(trace) {
   remove.addEventListener("click", async () => {
     if (await confirmDelete(trace)) location.assign(`${root}/`);
   });
-  byId("actions").replaceChildren(...(trace.state === "ready" ? [perfetto] : []), download, pinOf(trace), remove);
+  const sql = el("a", { class: "button", href: sqlPageOf(id), "data-testid": "open-sql" }, "SQL");
+  const report = el("a", { class: "button", href: api("traces", id, "report"), target: "_blank", rel: "noopener", "data-testid": "open-report" }, "Report");
+  const compare = el("a", { class: "button", href: comparePageOf(id), "data-testid": "compare-with" }, "Compare with…");
+  byId("actions").replaceChildren(...(trace.state === "ready" ? [perfetto, sql, report, compare] : []), download, pinOf(trace), remove);
   byId("actions").hidden = false;
 }

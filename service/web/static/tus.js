@@ -14,8 +14,10 @@ const PAUSE_MAX_MS = 30_000;
 const RETRIED = [0, 409, 423, 500, 502, 503, 504]; // no answer, another offset, locked, or unavailable
 const STORE = `tracedock.upload:${root}:`;
 
-/** @param {File} file */
-const keyOf = (file) => `${STORE}${file.name}:${file.size}:${file.lastModified}`;
+/** @import { UploadItem } from "./library/folders.js" */
+
+/** @param {UploadItem} item */
+const keyOf = ({ file, path }) => `${STORE}${path}:${file.size}:${file.lastModified}`;
 
 /**
  * List the unfinished uploads that this browser has stored.
@@ -28,9 +30,9 @@ export function remembered() {
 
 /**
  * @param {UnfinishedUpload} upload
- * @param {File} file
+ * @param {UploadItem} item
  */
-export const isOf = (upload, file) => upload.key === keyOf(file);
+export const isOf = (upload, item) => upload.key === keyOf(item);
 
 /**
  * End an upload on the server, which may have deleted it before.
@@ -43,25 +45,25 @@ export async function discard({ key, url }) {
 }
 
 /**
- * Upload a file, and return the id of its trace. Aborting the signal stops the upload; the next call resumes it.
- * Calls `onSent(bytes)` with the bytes that were sent, and `onLost(problem, ms)` before it retries in so many ms.
- * @param {File} file
+ * Upload a file into its run, and return the id of its trace. Aborting the signal stops the upload; the next call resumes
+ * it. Calls `onSent(bytes)` with the bytes that were sent, and `onLost(problem, ms)` before it retries in so many ms.
+ * @param {UploadItem} item
  * @param {{ signal: AbortSignal, onSent: (bytes: number) => void, onLost: (problem: Problem, ms: number) => void }} options
  * @returns {Promise<string>}
  */
-export async function upload(file, { signal, onSent, onLost }) {
+export async function upload(item, { signal, onSent, onLost }) {
   for (let wait = PAUSE_MS; ; wait = Math.min(2 * wait, PAUSE_MAX_MS)) {
-    await checkReadable(file);
+    await checkReadable(item.file);
     try {
-      const state = (await stateOf(file)) ?? (await begin(file, signal));
+      const state = (await stateOf(item)) ?? (await begin(item, signal));
       onSent(state.offset);
       /** @param {number} bytes */
       const progress = (bytes) => {
         wait = PAUSE_MS;
         onSent(bytes);
       };
-      const trace = state.trace ?? (await sendFrom(state, file, progress, signal));
-      localStorage.removeItem(keyOf(file));
+      const trace = state.trace ?? (await sendFrom(state, item.file, progress, signal));
+      localStorage.removeItem(keyOf(item));
       return trace;
     } catch (error) {
       signal.throwIfAborted();
@@ -87,34 +89,38 @@ async function checkReadable(file) {
 
 /**
  * The state of an earlier upload of the file on the server, or null.
- * @param {File} file
+ * @param {UploadItem} item
  * @returns {Promise<UploadState | null>}
  */
-async function stateOf(file) {
-  const stored = localStorage.getItem(keyOf(file));
+async function stateOf(item) {
+  const stored = localStorage.getItem(keyOf(item));
   if (stored === null) return null;
   const { url } = JSON.parse(stored);
   try {
     return { url, ...(await getJson(url)) };
   } catch (error) {
     if (![404, 410].includes(error.status)) throw error;
-    localStorage.removeItem(keyOf(file));
+    localStorage.removeItem(keyOf(item));
     return null;
   }
 }
 
+/** @param {string} text */
+const base64 = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
+
 /**
- * @param {File} file
+ * @param {UploadItem} item
  * @param {AbortSignal} signal
  * @returns {Promise<UploadState>}
  */
-async function begin(file, signal) {
-  const name = btoa(String.fromCharCode(...new TextEncoder().encode(file.name)));
-  const headers = { "Upload-Length": file.size, "Upload-Metadata": `filename ${name}` };
+async function begin(item, signal) {
+  const { file, path, name, group } = item;
+  const metadata = [`filename ${base64(name)}`, ...(group === null ? [] : [`group ${base64(group)}`])].join(",");
+  const headers = { "Upload-Length": file.size, "Upload-Metadata": metadata };
   const request = await sent("POST", api("uploads"), headers, null, { signal });
   if (request.status !== 201) throw problemOf(request);
   const url = root + new URL(request.getResponseHeader("Location") ?? "", location.href).pathname;
-  localStorage.setItem(keyOf(file), JSON.stringify({ url, name: file.name, size: file.size }));
+  localStorage.setItem(keyOf(item), JSON.stringify({ url, name: path, size: file.size }));
   return { url, offset: 0, trace: null };
 }
 

@@ -1,6 +1,7 @@
 """A document in any layout and any chunking yields the events and the envelope that ijson reads.
 
-Text that ijson can't read is damaged. The reader repairs it or leaves out its smallest piece, and reports which.
+Text that ijson can't read is damaged. The reader repairs it, or leaves out the smallest piece that contains it, and
+reports which.
 """
 
 import gzip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.formats.chrome_json.outline import StopReason, events_behind_damage, read_members
+from service.formats.chrome_json.outline import StopReason, events_after_damage, read_members
 
 EVENTS = b'"traceEvents"'
 
@@ -57,8 +57,8 @@ def test_cut_members_are_resumed_at_the_end_of_a_member() -> None:
         (b'"a": {"ph": "X"}, {"cat": "kernel", "ph": "X"}', b'{"cat"'),
     ],
 )
-def test_events_behind_damage_are_recognised_by_key_or_shape(text: bytes, begins: bytes) -> None:
-    start = events_behind_damage(text, 0)
+def test_events_after_damage_are_recognised_by_key_or_shape(text: bytes, begins: bytes) -> None:
+    start = events_after_damage(text, 0)
 
     assert start is not None
     assert text[start:].startswith(begins)
@@ -66,4 +66,4 @@ def test_events_behind_damage_are_recognised_by_key_or_shape(text: bytes, begins
 
 @pytest.mark.parametrize("text", [b"", b"garbage", b'[{"name": "V100"}]', b'{"args": {"ph": 1}}', b'"a": {"ph": "X"}'])
 def test_other_text_is_not_mistaken_for_an_event(text: bytes) -> None:
-    assert events_behind_damage(text, 0) is None
+    assert events_after_damage(text, 0) is None

@@ -43,7 +43,8 @@ GROUP BY correlation, rank
 ORDER BY correlation;
 
 -- Starting points of the search for ops that run when a call begins: the call's parent and, for a call on a further
--- lane, also the slice before it on the first lane.
+-- lane, also the slice before it on the first lane. Further lanes hold slices that overlap others without nesting; see
+-- nesting.sql.
 CREATE OR REPLACE PERFETTO TABLE _torch_call_climb AS
 SELECT c.id, s.ts, s.parent_id AS at, _torch_lasts_as_op!(p, s.ts) AS is_op
 FROM _torch_call AS c
@@ -120,7 +121,7 @@ LEFT JOIN _torch_lane AS l ON l.track_id = s.track_id
 LEFT JOIN _torch_call_op AS o ON o.id = c.id
 ORDER BY w.id;
 
--- Ops by External id, for work whose launch gives no op. Empty unless the trace's External ids identify ops.
+-- Ops by External id, where only one op of the rank has it; for work whose launch gives no op. Empty unless the trace's External ids identify ops.
 CREATE OR REPLACE PERFETTO TABLE _torch_external_op AS
 SELECT external_id, rank, min(id) AS id
 FROM (

@@ -1,0 +1,58 @@
+"""The command `report`: what the analyses say about a trace or a run, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli import local
+from service.cli.arguments import file_of
+from service.cli.client import Json, ReportForm
+from service.cli.render import on_terminal
+from service.cli.selection import selecting
+from service.cli.split_merge import LocalArgument
+from service.cli.sql import write_bytes
+
+_MARKDOWN_SUFFIXES = (".md", ".markdown")
+
+
+@selecting
+def write_report(
+    ctx: typer.Context,
+    trace: LocalArgument,
+    selection: Json | None,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="FILE", help="Of local files: a further rank of the run (repeatable)."),
+    ] = None,
+    form: Annotated[
+        ReportForm | None,
+        typer.Option("--format", "-f", help="By default that of the suffix of --output, else markdown."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output file; it appears when it is complete.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, max=3600, help="Wait for traces that are not ready.")
+    ] = 0,
+) -> None:
+    """Report where the time goes, what to try first, and the largest costs.
+
+    TRACE may also be the id or the name of a group, for a report on the run. Local files need no server. HTML is one
+    file that needs no network; Markdown has at most ten rows of each table.
+    """
+    form = form or ("html" if output and output.suffix.lower() not in _MARKDOWN_SUFFIXES else "markdown")
+    if form == "html" and output is None and on_terminal():
+        raise typer.BadParameter("html is for a browser; pipe it, or name a file with --output", param_hint="--format")
+    if file := file_of(ctx.obj, trace, groups=True):
+        text = local.report([file, *(others or ())], selection=selection, form=form)
+    elif others:
+        raise typer.BadParameter(
+            "only for local files; a run on the server is a group, whose name or id is TRACE", param_hint="--with"
+        )
+    else:
+        kind, target = ctx.obj.target(trace)
+        text = ctx.obj.report(target["id"], of=kind, form=form, selection=selection, wait=wait)
+    write_bytes([text.encode()], output)

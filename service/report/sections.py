@@ -1,0 +1,306 @@
+"""The sections of a report: what each analysis says, in a few figures."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from service.report.answers import Answer, Row
+from service.report.document import CODE, Advice, Bar, Bars, Block, Column, Fact, Sentence, Series, Table
+from service.report.units import readable
+
+ROWS_MAX = 25
+"""Maximum number of rows of a table."""
+BARS_MAX = 64
+_WORTH_SAYING = 0.005
+"""The share of the time below which the first sentence leaves a wait out; the bars show it."""
+
+DEVICE_SERIES = (
+    Series("compute", "computing"),
+    Series("overlap", "computing and communicating"),
+    Series("comm", "communicating only"),
+    Series("mem", "copying only"),
+    Series("idle", "idle"),
+)
+_STEP_COLUMNS = {
+    "kernel_ns": Series("compute", "computing"),
+    "memcpy_ns": Series("mem", "copying"),
+    "memset_ns": Series("c5", "memset"),
+    "communication_ns": Series("comm", "communication"),
+    "runtime_ns": Series("c3", "calls of the runtime"),
+    "dataloader_ns": Series("alarm", "waiting for data"),
+    "cpu_exec_ns": Series("host", "operators on the host"),
+    "other_ns": Series("idle", "other"),
+}
+_CAUSES = {
+    "host_wait": Series("host", "waiting for the host"),
+    "kernel_wait": Series("mem", "between kernels"),
+    "other": Series("idle", "other"),
+}
+
+
+@dataclass(frozen=True)
+class SectionPlan:
+    """A section to make: its heading, the analysis that answers it, and the function that makes its content."""
+
+    title: str
+    analysis: str
+    blocks: Callable[[Answer], Sequence[Block]]
+
+
+def _label(row: Row) -> str:
+    rank, device = row["rank"], row["device"]
+    return f"GPU {device}" if rank is None else f"rank {rank}, GPU {device}"
+
+
+def device_time(answer: Answer) -> Sequence[Block]:
+    """Show the time of each GPU; the parts of a bar do not overlap, and their sum is the span."""
+    rows = answer.rows("breakdown")
+    bars = [
+        Bar(
+            _label(row),
+            [
+                row["compute_ns"] - row["overlap_ns"],
+                *(row[name] for name in ("overlap_ns", "exposed_comm_ns", "exposed_mem_ns", "idle_ns")),
+            ],
+        )
+        for row in rows
+    ]
+    title = "Time of each GPU, from its first work to its last"
+    return [
+        Sentence(_verdict(rows)),
+        Bars(title, DEVICE_SERIES, bars[:BARS_MAX], max(0, len(bars) - BARS_MAX)),
+        _table("Shares of the time", answer, "breakdown", {
+            "rank": "Rank", "device": "GPU", "span_ns": "Time", "compute_pct": "Computing", "idle_pct": "Idle",
+            "exposed_comm_pct": "Communication that nothing hides", "exposed_mem_pct": "Copying that nothing hides",
+        }),
+    ]  # fmt: skip
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    def total(column: str) -> int:
+        return sum(row[column] for row in rows)
+
+    def share(column: str) -> str:
+        return readable(100 * total(column) / span if span else 0.0, "%")
+
+    span = total("span_ns")
+    subject = "The GPU is" if len(rows) == 1 else f"The {len(rows)} GPUs are"
+    each = readable(span, "ns") if len(rows) == 1 else f"{readable(span / len(rows), 'ns')} on average"
+    sentence = f"{subject} idle {share('idle_ns')} of {each}, and computing {share('compute_ns')}"
+    waits = [
+        f"{share(column)} is {words} that nothing hides"
+        for column, words in (("exposed_comm_ns", "communication"), ("exposed_mem_ns", "copying"))
+        if total(column) >= span * _WORTH_SAYING
+    ]
+    return f"{sentence}{'; ' if waits else ''}{', and '.join(waits)}."
+
+
+def advice(answer: Answer) -> Sequence[Block]:
+    """Show what to try first, with its figures."""
+    evidence = answer.rows("evidence")
+    blocks: list[Block] = []
+    for row in answer.rows("recommendations"):
+        figures = [
+            Fact(figure["measure"], figure["value"], figure["unit"])
+            for figure in evidence
+            if (figure["rule"], figure["device"], figure["rank"]) == (row["rule"], row["device"], row["rank"])
+        ]
+        blocks.append(Advice(row["advice"], row["reason"], figures))
+    return blocks or [Sentence("No check found something to improve.")]
+
+
+def step_times(answer: Answer) -> Sequence[Block]:
+    """Show the mean step of each rank, and each step of a single rank."""
+    rows = answer.rows("steps")
+    ranks = {row["rank"] for row in rows}
+    blocks: list[Block] = []
+    if len(ranks) == 1:
+        bars = [
+            Bar("the whole trace" if row["step"] is None else f"step {row['step']}", [row[n] for n in _STEP_COLUMNS])
+            for row in rows
+        ]
+        title = "Time of each step"
+    else:
+        means = {(row["rank"], f"{row['category']}_ns"): row["mean_ns"] for row in answer.rows("average")}
+        bars = [
+            Bar(_rank(rank), [round(means.get((rank, name), 0)) for name in _STEP_COLUMNS])
+            for rank in dict.fromkeys(row["rank"] for row in rows)
+        ]
+        title = "Time of the mean step of each rank"
+    blocks.append(Bars(title, [*_STEP_COLUMNS.values()], bars[:BARS_MAX], max(0, len(bars) - BARS_MAX)))
+    longest = max(rows, key=lambda row: row["total_ns"])
+    if len(rows) > 1:
+        where = f" of {_rank(longest['rank'])}" if len(ranks) > 1 else ""
+        mean = sum(row["total_ns"] for row in rows) / len(rows)
+        text = f"Step {longest['step']}{where} is the longest of {len(rows)}: {readable(longest['total_ns'], 'ns')};"
+        blocks.insert(0, Sentence(f"{text} the mean is {readable(mean, 'ns')}."))
+    return blocks
+
+
+def _rank(rank: int | None) -> str:
+    return "rank unknown" if rank is None else f"rank {rank}"
+
+
+def kernels(answer: Answer) -> Sequence[Block]:
+    """Show the kernels that take the most time."""
+    columns = {
+        "rank": "Rank", "device": "GPU", "name": "Kernel", "count": "Launches", "sum_ns": "Time", "mean_ns": "Mean",
+        "tensor_cores": "Matrix cores", "occupancy_pct": "Occupancy",
+    }  # fmt: skip
+    return [_table("Kernels with the most time", answer, "kernels", columns, by="sum_ns")]
+
+
+def kernels_of_run(answer: Answer) -> Sequence[Block]:
+    """Show the kernels that take the most time on all ranks together."""
+    columns = {
+        "name": "Kernel", "ranks": "Ranks", "count": "Launches", "sum_ns": "Time", "sum_pct": "Share",
+        "mean_rank_sum_ns": "Mean of the ranks", "max_rank_sum_ns": "Most on a rank",
+    }  # fmt: skip
+    return [_table("Kernels with the most time on all ranks", answer, "total_kernels", columns, by="sum_ns")]
+
+
+def operators(answer: Answer) -> Sequence[Block]:
+    """Show the operators with the most time of their own: on devices if work was linked to them, else on the host."""
+    rows = answer.rows("operators")
+    by = "device_self_ns" if any(row["device_self_ns"] for row in rows) else "host_self_ns"
+    columns = {
+        "rank": "Rank", "name": "Operator", "calls": "Calls", "host_self_ns": "Own time on the host",
+        "host_total_ns": "Total on the host", "device_self_ns": "Own time on GPUs", "device_total_ns": "Total on GPUs",
+    }  # fmt: skip
+    return [_table("Operators with the most time of their own", answer, "operators", columns, by=by)]
+
+
+def overlap(answer: Answer) -> Sequence[Block]:
+    """Show how much communication is hidden."""
+    columns = {
+        "rank": "Rank", "device": "GPU", "comm_ns": "Communication", "overlap_ns": "Hidden behind computing",
+        "overlap_pct": "Hidden", "exposed_comm_ns": "Not hidden",
+    }  # fmt: skip
+    return [_table("Communication of each GPU", answer, "overlap", columns)]
+
+
+def idle_causes(answer: Answer) -> Sequence[Block]:
+    """Show why the streams are idle."""
+    lengths: dict[str, dict[str, int]] = {}
+    for row in answer.rows("breakdown"):
+        label = f"{_label(row)}, stream {row['stream']}"
+        lengths.setdefault(label, dict.fromkeys(_CAUSES, 0))[row["category"]] = row["idle_ns"]
+    bars = [Bar(label, [*causes.values()]) for label, causes in lengths.items()]
+    title = "Idle time of each stream, between its first work and its last"
+    return [Bars(title, [*_CAUSES.values()], bars[:BARS_MAX], max(0, len(bars) - BARS_MAX))]
+
+
+def gpu_use(answer: Answer) -> Sequence[Block]:
+    """Show how well each GPU is used."""
+    columns = {
+        "rank": "Rank", "device": "GPU", "name": "Name", "memory_bytes": "Memory", "utilization_pct": "A kernel runs",
+        "busy_pct": "Any work runs", "sm_efficiency_pct": "SM efficiency", "occupancy_pct": "Occupancy",
+        "tensor_core_pct": "Kernels on matrix cores",
+    }  # fmt: skip
+    return [_table("Use of each GPU during the steps", answer, "gpus", columns)]
+
+
+def memory(answer: Answer) -> Sequence[Block]:
+    """Show the peak of each device."""
+    columns = {
+        "rank": "Rank", "device_type": "Device", "device": "Number", "peak_bytes": "Peak",
+        "peak_reserved_bytes": "Peak reserved", "peak_growth_bytes": "Largest growth",
+        "unfreed_bytes": "Not freed in the trace", "allocations": "Allocations",
+    }  # fmt: skip
+    return [_table("Memory of each device", answer, "devices", columns)]
+
+
+def data_loading(answer: Answer) -> Sequence[Block]:
+    """Show the time spent waiting for data."""
+    columns = {
+        "rank": "Rank", "loader": "Loader", "calls": "Calls", "loading_ns": "Waiting",
+        "exposed_ns": "With no work on a device", "mean_ns": "Mean", "max_ns": "Longest",
+    }  # fmt: skip
+    return [_table("Waiting for data loaders", answer, "loaders", columns, by="loading_ns")]
+
+
+def late_ranks(answer: Answer) -> Sequence[Block]:
+    """Show which ranks are late, why, and which collectives wait the longest."""
+    rank_columns = {
+        "rank": "Rank", "straggler": "Straggler", "late_ns": "Late", "late_cause": "Main cause",
+        "waited_for_ns": "Others wait for it", "wait_ns": "It waits for others", "transfer_ns": "Transfer",
+        "times_last": "Times last", "collectives": "Collectives",
+    }  # fmt: skip
+    collective_columns = {
+        "step": "Step", "collective": "Collective", "size_bytes": "Size", "duration_ns": "Duration",
+        "mean_wait_ns": "Mean wait of a rank", "last_rank": "Last rank", "late_cause": "Its cause",
+        "bus_gb_per_s": "Bus bandwidth",
+    }  # fmt: skip
+    late = [row for row in answer.rows("ranks") if row["straggler"] == "yes"]
+    blocks: list[Block] = []
+    if late:
+        names = ", ".join(_rank(row["rank"]) for row in late)
+        waits = readable(sum(row["waited_for_ns"] or 0 for row in late), "ns")
+        causes = ", ".join(sorted({row["late_cause"] for row in late if row["late_cause"]})) or "unknown"
+        blocks.append(Sentence(f"Late the most: {names}. Other ranks wait {waits} for that. Main cause: {causes}."))
+    return [
+        *blocks,
+        _table("Ranks, the latest first", answer, "ranks", rank_columns, by="late_ns"),
+        _table(
+            "Collectives with the longest waits", answer, "collectives", collective_columns, by="mean_wait_ns"
+        ),
+    ]  # fmt: skip
+
+
+TRACE_SECTIONS = (
+    SectionPlan("Where the time goes", "temporal_breakdown", device_time),
+    SectionPlan("What to try first", "recommendations", advice),
+    SectionPlan("Steps", "steps", step_times),
+    SectionPlan("Kernels", "kernel_breakdown", kernels),
+    SectionPlan("Operators", "operators", operators),
+    SectionPlan("Idle time", "idle_breakdown", idle_causes),
+    SectionPlan("Communication", "comm_overlap", overlap),
+    SectionPlan("Loading of data", "dataloader", data_loading),
+    SectionPlan("Memory", "memory", memory),
+    SectionPlan("Use of GPUs", "gpu_summary", gpu_use),
+)
+"""The sections of the report of a trace."""
+
+RUN_SECTIONS = (
+    SectionPlan("Where the time goes", "temporal_breakdown", device_time),
+    SectionPlan("What to try first", "recommendations", advice),
+    SectionPlan("Late ranks", "collectives", late_ranks),
+    SectionPlan("Steps", "steps", step_times),
+    SectionPlan("Kernels", "kernel_breakdown", kernels_of_run),
+    SectionPlan("Communication", "comm_overlap", overlap),
+    SectionPlan("Use of GPUs", "gpu_summary", gpu_use),
+)
+"""The sections of the report of a run."""
+
+
+def _table(title: str, answer: Answer, table: str, columns: Mapping[str, str], by: str = "") -> Table:
+    """Return the first rows of a table of an answer, without columns that have no value, or one rank or GPU only.
+
+    Args:
+        title: what the rows are.
+        answer: the answer.
+        table: the table's name.
+        columns: titles of the columns to show, by their names.
+        by: column whose largest values come first; by default, the order stays.
+    """
+    rows, units = answer.rows(table), answer.units(table)
+    if by:
+        rows.sort(key=lambda row: -(row[by] or 0))
+    shown = rows[:ROWS_MAX]
+    filled = [name for name in columns if len({row[name] for row in rows} - {None}) > (name in _PLACES)]
+    return Table(
+        title,
+        [Column(columns[name], CODE if (table, name) in _NAMES else units[name]) for name in filled],
+        [[row[name] for name in filled] for row in shown],
+        len(rows) - len(shown),
+    )
+
+
+_NAMES = frozenset(
+    {
+        ("kernels", "name"), ("total_kernels", "name"), ("operators", "name"), ("loaders", "loader"),
+        ("collectives", "collective"),
+    }
+)  # fmt: skip
+"""Tables with columns of names from the trace."""
+_PLACES = frozenset({"rank", "device"})
+"""Columns that a table does without if all of its rows have the same value."""

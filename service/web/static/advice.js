@@ -1,0 +1,76 @@
+// What to try first, by the analysis `recommendations`: advice with its reason, its figures and its place, and the other checks.
+import { groupPageOf } from "./api.js";
+import { el } from "./dom.js";
+import { duration } from "./format.js";
+import { recordsOf } from "./records.js";
+import { perfettoOf } from "./selection.js";
+import { readable } from "./units.js";
+
+/** @import { Row } from "./records.js" */
+/** @typedef {{ id: string, bounds?: Span | null, group?: { id: string, name: string } | null }} Place a trace to look at */
+
+const MARGIN = 0.25; // of the length of a place, shown on each side of it
+
+/** @type {Record<string, string>} */
+const RULES = {
+  dataloader: "Time of steps that waits for data",
+  communication: "Time of steps in exposed communication",
+  late_rank: "Time lost to late ranks",
+  utilization: "Time of steps with a kernel",
+  tensor_cores: "Time of kernels on tensor cores",
+  memory: "Peak memory of the GPU",
+  data_parallel: "GPUs that one process uses",
+  nccl: "GPUs that could use NCCL",
+};
+
+/**
+ * What to try first, and the checks that found nothing.
+ * @param {AnalysisAnswer} answer
+ * @param {(row: Row) => Place | null} traceOf returns the trace in whose timeline to look
+ */
+export function adviceOf({ tables }, traceOf) {
+  const advice = recordsOf(tables.recommendations);
+  const evidence = recordsOf(tables.evidence);
+  const items = advice.map((row) => {
+    const figures = evidence.filter(({ rule, device }) => rule === row.rule && device === row.device);
+    return el("li", { "data-rule": String(row.rule) }, el("p", {}, el("strong", {}, String(row.advice))), el("p", { class: "reason" }, String(row.reason), " ", ...linksOf(row, traceOf(row))), figuresOf(figures));
+  });
+  const first = items.length > 0
+    ? [el("h3", {}, "What to try first"), el("ol", { class: "advice", "data-testid": "advice" }, items)]
+    : [el("p", { "data-testid": "no-advice" }, "No check found something to improve.")];
+  return [...first, checksOf(recordsOf(tables.checks).filter(({ found }) => found !== "yes"))];
+}
+
+/**
+ * Links to the place of some advice in Perfetto, and to the run of a trace for advice that needs all of its ranks.
+ * @param {Row} row
+ * @param {Place | null} trace
+ */
+function linksOf({ rule, name, start_ns, end_ns }, trace) {
+  const links = [];
+  if (trace && typeof name === "string" && start_ns !== null && end_ns !== null) {
+    const [start, end] = [BigInt(/** @type {Int} */ (start_ns)), BigInt(/** @type {Int} */ (end_ns))];
+    const margin = BigInt(Math.ceil(MARGIN * Number(end - start)));
+    const href = perfettoOf(trace.id, { window: { start_ns: start - margin, end_ns: end + margin } });
+    links.push(el("a", { href, target: "_blank", rel: "noopener", title: name, "data-testid": "advice-place" }, `Show ${duration(end - start)} of it in Perfetto`), " ");
+  }
+  if (rule === "communication" && trace?.group) links.push(el("a", { href: groupPageOf(trace.group.id) }, `The run ${trace.group.name}`));
+  return links;
+}
+
+/** @param {Row[]} figures */
+function figuresOf(figures) {
+  if (figures.length === 0) return null;
+  return el("dl", { class: "figures small" }, figures.map(({ measure, value, unit }) => el("div", {}, el("dt", {}, String(measure)), el("dd", {}, readable(/** @type {Int} */ (value), /** @type {string} */ (unit))))));
+}
+
+/** @param {Row[]} checks */
+function checksOf(checks) {
+  const items = checks.map(({ rule, device, value, limit, unit, found }) => {
+    const what = `${RULES[String(rule)] ?? rule}${device === null ? "" : ` (GPU ${device})`}`;
+    const figure = value === null ? "the trace does not show it" : `${readable(/** @type {Int} */ (value), String(unit))}, limit ${readable(/** @type {Int} */ (limit), String(unit))}`;
+    return el("li", { "data-found": String(found) }, `${what}: ${figure}`);
+  });
+  if (items.length === 0) return "";
+  return el("details", { class: "checks" }, el("summary", {}, `${items.length} other ${items.length === 1 ? "check" : "checks"}`), el("ul", { class: "small" }, items));
+}

@@ -1,0 +1,10 @@
+// The page "/": uploads and imports above, the list of runs and traces below.
+import { startImports } from "./imports.js";
+import { startList } from "./list.js";
+import { showStart } from "./start.js";
+import { startUploads } from "./uploads.js";
+
+showStart();
+const refresh = startList();
+startUploads({ onStored: refresh });
+startImports({ onTaken: refresh });

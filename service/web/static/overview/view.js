@@ -1,0 +1,88 @@
+// The visible range of the overview, in ns since the start of the whole, and the ticks of its ruler.
+
+const SHORTEST = 50; // ns that can be visible
+
+const UNITS = [
+  { name: "s", length: 1e9 },
+  { name: "ms", length: 1e6 },
+  { name: "µs", length: 1e3 },
+  { name: "ns", length: 1 },
+];
+
+/** A range of the whole. */
+export class View {
+  /** @param {number} length of the whole */
+  constructor(length) {
+    this.length = Math.max(1, length);
+    this.from = 0;
+    this.to = this.length;
+  }
+
+  get span() {
+    return this.to - this.from;
+  }
+
+  get isWhole() {
+    return this.from === 0 && this.to === this.length;
+  }
+
+  /**
+   * Show a range, or the nearest one that is in the whole.
+   * @param {number} from
+   * @param {number} to
+   */
+  show(from, to) {
+    const span = Math.min(this.length, Math.max(Math.min(SHORTEST, this.length), to - from));
+    const middle = (from + to) / 2;
+    this.from = Math.max(0, Math.min(this.length - span, middle - span / 2));
+    this.to = Math.min(this.length, this.from + span);
+  }
+
+  /**
+   * Multiply the visible span, and keep a time at its place.
+   * @param {number} factor
+   * @param {number} around
+   */
+  zoom(factor, around) {
+    const span = Math.min(this.length, Math.max(Math.min(SHORTEST, this.length), this.span * factor));
+    const from = around - ((around - this.from) * span) / this.span;
+    this.show(from, from + span);
+  }
+
+  /** @param {number} time by which to move */
+  pan(time) {
+    const by = Math.max(-this.from, Math.min(this.length - this.to, time));
+    this.show(this.from + by, this.to + by);
+  }
+
+  whole() {
+    this.show(0, this.length);
+  }
+}
+
+/**
+ * Round times within a range, about `count` of them, with their labels.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} count
+ */
+export function timeTicks(from, to, count) {
+  const rough = Math.max(1, (to - from) / Math.max(1, count));
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= rough * 0.999) ?? 10 * power;
+  const first = Math.ceil(from / step);
+  const last = Math.floor(to / step);
+  return Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => (first + index) * step).map((time) => ({ time, text: timeText(time, step) }));
+}
+
+/**
+ * A time with as many decimals as steps of that size need.
+ * @param {number} time
+ * @param {number} step
+ */
+export function timeText(time, step) {
+  if (time === 0) return "0";
+  const unit = UNITS.find(({ length }) => Math.abs(time) >= length) ?? UNITS[3];
+  const decimals = Math.max(0, Math.min(9, Math.ceil(Math.log10(unit.length / step) - 1e-9)));
+  return `${(time / unit.length).toFixed(decimals)} ${unit.name}`;
+}

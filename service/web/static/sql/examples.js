@@ -1,0 +1,149 @@
+// Example queries by topic. They run on every trace: what a trace lacks gives no rows.
+
+/** @typedef {{ label: string, sql: string }} Example */
+
+const TOP_KERNELS = {
+  label: "Top kernels",
+  sql: `SELECT name, count(*) AS n, sum(dur) AS dur_ns, cast(avg(dur) AS int) AS avg_ns, max(dur) AS max_ns
+FROM slice
+WHERE category = 'kernel'
+GROUP BY name
+ORDER BY dur_ns DESC
+LIMIT 50`,
+};
+
+const TOP_OPERATORS = {
+  label: "Operators by self time",
+  sql: `INCLUDE PERFETTO MODULE torch.ops;
+SELECT name, count(*) AS calls, sum(self_dur) AS self_ns, sum(kernel_dur) AS kernel_ns
+FROM torch_op
+GROUP BY name
+ORDER BY self_ns DESC
+LIMIT 50`,
+};
+
+/** @type {{ topic: string, queries: Example[] }[]} */
+export const EXAMPLES = [
+  {
+    topic: "Kernels",
+    queries: [
+      TOP_KERNELS,
+      {
+        label: "Kernels by operator",
+        sql: `INCLUDE PERFETTO MODULE torch.kernels;
+SELECT op_name, count(*) AS n, sum(dur) AS dur_ns
+FROM torch_kernel
+WHERE category = 'kernel'
+GROUP BY op_name
+ORDER BY dur_ns DESC
+LIMIT 50`,
+      },
+      {
+        label: "Longest waits after a launch",
+        sql: `INCLUDE PERFETTO MODULE torch.kernels;
+SELECT name, step, stream, op_name, delay AS delay_ns, dur AS dur_ns
+FROM torch_kernel
+ORDER BY delay_ns DESC
+LIMIT 50`,
+      },
+      {
+        label: "Longest gaps of each stream",
+        sql: `INCLUDE PERFETTO MODULE torch.kernels;
+SELECT device, stream, step, op_name AS ended_by,
+       ts - lag(ts + dur) OVER (PARTITION BY device, stream ORDER BY ts) AS gap_ns
+FROM torch_kernel
+ORDER BY gap_ns DESC
+LIMIT 50`,
+      },
+      {
+        label: "Copies",
+        sql: `SELECT category, name, count(*) AS n, sum(dur) AS dur_ns,
+       sum(extract_arg(arg_set_id, 'args.bytes')) AS bytes
+FROM slice
+WHERE category IN ('gpu_memcpy', 'gpu_memset')
+GROUP BY category, name
+ORDER BY dur_ns DESC`,
+      },
+    ],
+  },
+  {
+    topic: "Steps and operators",
+    queries: [
+      {
+        label: "Steps",
+        sql: `INCLUDE PERFETTO MODULE torch.steps;
+SELECT step, dur AS dur_ns, dur - lag(dur) OVER (ORDER BY ts) AS longer_by_ns
+FROM torch_step`,
+      },
+      {
+        label: "Kernel time of each step",
+        sql: `INCLUDE PERFETTO MODULE torch.kernels;
+SELECT step, count(*) AS n, sum(dur) AS dur_ns
+FROM torch_kernel
+GROUP BY step
+ORDER BY step`,
+      },
+      TOP_OPERATORS,
+      {
+        label: "Matrix products by shape",
+        sql: `INCLUDE PERFETTO MODULE torch.ops;
+SELECT input_dims, count(*) AS n, sum(kernel_dur) AS kernel_ns
+FROM torch_op
+WHERE name IN ('aten::mm', 'aten::bmm', 'aten::addmm') AND input_dims IS NOT NULL
+GROUP BY input_dims
+ORDER BY kernel_ns DESC`,
+      },
+    ],
+  },
+  {
+    topic: "Communication and memory",
+    queries: [
+      {
+        label: "Collectives",
+        sql: `INCLUDE PERFETTO MODULE torch.collectives;
+SELECT seq, step, size_bytes, dur AS dur_ns, cast(size_bytes AS real) / dur AS gb_per_s
+FROM torch_collective
+ORDER BY dur DESC
+LIMIT 200`,
+      },
+      {
+        label: "Memory over time",
+        sql: `INCLUDE PERFETTO MODULE torch.memory;
+SELECT ts, total_allocated
+FROM torch_memory
+WHERE device_type = 1
+ORDER BY ts
+LIMIT 10000`,
+      },
+    ],
+  },
+  {
+    topic: "The trace itself",
+    queries: [
+      {
+        label: "Time by thread and stream",
+        sql: `SELECT process.pid, process.name AS process, thread.tid, thread.name AS thread,
+       count(*) AS slices, sum(slice.dur) AS dur_ns
+FROM slice
+JOIN thread_track ON slice.track_id = thread_track.id
+JOIN thread USING (utid)
+LEFT JOIN process USING (upid)
+GROUP BY utid
+ORDER BY dur_ns DESC`,
+      },
+      {
+        label: "Import issues",
+        sql: `SELECT name, severity, value, description
+FROM stats
+WHERE value > 0 AND severity != 'info'
+ORDER BY value DESC`,
+      },
+    ],
+  },
+];
+
+/**
+ * The first example to show: the kernels of a trace, or its operators if it has no kernels.
+ * @param {Trace} trace
+ */
+export const firstExample = ({ counts }) => (Number(counts["X|kernel"] ?? 0) > 0 ? TOP_KERNELS : TOP_OPERATORS);

@@ -1,0 +1,64 @@
+// The panel "Where the time goes": the time of each GPU as a bar, and what to try first, each with its figures and its place.
+import { adviceOf } from "./advice.js";
+import { answerFor } from "./answer.js";
+import { Problem } from "./api.js";
+import { stackedBars } from "./charts/stacked_bars.js";
+import { byId, el } from "./dom.js";
+import { duration } from "./format.js";
+import { deviceTime } from "./gpu_time.js";
+import { showProblem } from "./problem.js";
+import { numberOf, recordsOf } from "./records.js";
+
+const DEVICES_MAX = 16; // bars; the analysis has all
+const OPERATORS_MAX = 5;
+
+/** Parts of a step of a trace without work on GPUs: columns of the analysis `steps`. */
+const STEP_SERIES = [
+  { kind: "mem", label: "loading data", column: "dataloader_ns" },
+  { kind: "host", label: "operators", column: "cpu_exec_ns" },
+  { kind: "comm", label: "communication", column: "communication_ns" },
+  { kind: "idle", label: "other", column: "other_ns" },
+];
+
+/**
+ * Fill and show the panel.
+ * @param {Trace} trace
+ */
+export async function startVerdict(trace) {
+  byId("verdict").hidden = false;
+  const body = byId("verdict-body");
+  body.replaceChildren(el("p", { class: "muted" }, "Reading the trace …"));
+  try {
+    const [time, advice] = await Promise.all([answerFor(trace.id, "temporal_breakdown"), answerFor(trace.id, "recommendations")]);
+    const parts = time === null ? await hostTime(trace) : [deviceTime(recordsOf(time.tables.breakdown))];
+    body.replaceChildren(...parts, ...(advice === null ? [] : adviceOf(advice, () => trace)));
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    const note = el("div", { class: "note bad", role: "alert" });
+    showProblem(note, error);
+    body.replaceChildren(note);
+  }
+}
+
+/**
+ * The time of a trace without work on GPUs: its steps, and the operators that cost the most.
+ * @param {Trace} trace
+ */
+async function hostTime(trace) {
+  const [steps, operators] = await Promise.all([answerFor(trace.id, "steps"), answerFor(trace.id, "operators")]);
+  /** @type {HTMLElement[]} */
+  const parts = [el("p", { class: "verdict-sentence", "data-testid": "verdict-sentence" }, "No work ran on a GPU in this trace.")];
+  if (steps !== null) {
+    const bars = recordsOf(steps.tables.steps).slice(0, DEVICES_MAX).map((row) => ({
+      label: `Step ${row.step}`,
+      values: STEP_SERIES.map(({ column }) => numberOf(row, column)),
+    }));
+    parts.push(stackedBars({ title: "Time of each step", name: "verdict", series: STEP_SERIES, bars, text: duration }));
+  }
+  if (operators !== null) {
+    const rows = recordsOf(operators.tables.operators).sort((a, b) => Number(b.host_self_ns) - Number(a.host_self_ns)).slice(0, OPERATORS_MAX);
+    const items = rows.map((row) => el("li", {}, el("code", {}, String(row.name)), ` ${duration(Number(row.host_self_ns))} of its own`));
+    parts.push(el("h3", {}, "Operators with the most time of their own"), el("ol", {}, items));
+  }
+  return parts;
+}

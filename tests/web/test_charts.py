@@ -1,0 +1,127 @@
+"""The pictures of analyses: what is drawn equals the tables that the API answers."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.server import Server
+from tests.web.look import overhang
+from tests.web.test_analyses import answer, opened
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/gpt_rank0.pt.trace.json.gz"
+
+
+@pytest.fixture(scope="module")
+def gpt_id(server: Server) -> str:
+    """A trace with modules, memory, collectives and a data loader."""
+    return str(server.upload(EXAMPLE)["id"])
+
+
+def rows_of(table: dict[str, Any]) -> list[dict[str, Any]]:
+    names = [column["name"] for column in table["columns"]]
+    return [dict(zip(names, row, strict=True)) for row in table["rows"]]
+
+
+def marks(panel: Locator, chart: str) -> list[dict[str, str]]:
+    """Return the data of the marks of a chart once it is drawn."""
+    drawing = panel.get_by_test_id(f"chart-{chart}")
+    expect(drawing.locator("[data-value]").first).to_be_attached()
+    found: list[dict[str, str]] = drawing.locator("[data-value]").evaluate_all("all => all.map(e => ({...e.dataset}))")
+    return found
+
+
+def sums(drawn: list[dict[str, str]]) -> Counter[str]:
+    """Return the sum of values of each series."""
+    total: Counter[str] = Counter()
+    for mark in drawn:
+        total[mark["series"]] += int(mark["value"])
+    return total
+
+
+def test_bars_of_steps_have_the_parts_of_each_step(page: Page, server: Server, gpt_id: str) -> None:
+    panel = opened(page, server, gpt_id, "?analysis=steps")
+    rows = rows_of(answer(server, gpt_id, "steps")["steps"])
+    drawn = marks(panel, "steps")
+    assert {mark["bar"] for mark in drawn} == {f"Step {row['step']}" for row in rows}
+    assert sums(drawn)["kernels"] == sum(row["kernel_ns"] for row in rows)
+    assert sums(drawn).total() == sum(row["total_ns"] for row in rows)
+
+
+def test_treemap_has_a_tile_of_each_kernel(page: Page, server: Server, gpt_id: str) -> None:
+    panel = opened(page, server, gpt_id, "?analysis=kernel_breakdown")
+    rows = rows_of(answer(server, gpt_id, "kernel_breakdown")["total_kernels"])
+    drawn = marks(panel, "kernel_breakdown")
+    assert sorted(int(mark["value"]) for mark in drawn) == sorted(row["sum_ns"] for row in rows)
+    sizes = panel.get_by_test_id("chart-kernel_breakdown").locator("[data-value]")
+    areas = sizes.evaluate_all(
+        "all => all.map(e => [+e.dataset.value, (+e.getAttribute('width') + 1) * (+e.getAttribute('height') + 1)])"
+    )
+    scale = sum(area for _, area in areas) / sum(value for value, _ in areas)
+    assert all(area == pytest.approx(value * scale, rel=0.05) for value, area in areas[:5])
+
+
+def test_flame_graph_of_modules_zooms_by_keyboard(page: Page, server: Server, gpt_id: str) -> None:
+    panel = opened(page, server, gpt_id, "?analysis=modules")
+    rows = [row for row in rows_of(answer(server, gpt_id, "modules")["modules"]) if row["device_total_ns"]]
+    drawn = marks(panel, "modules_device")
+    assert sorted(int(mark["value"]) for mark in drawn) == sorted(row["device_total_ns"] for row in rows)
+    chart = panel.get_by_test_id("chart-modules_device")
+    first = chart.locator(".frame[tabindex='0']")
+    first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(chart.get_by_role("button", name="Show all")).to_be_visible()
+    assert chart.locator(".frame").count() < len(drawn)
+    page.keyboard.press("Escape")
+    expect(chart.locator(".frame")).to_have_count(len(drawn))
+
+
+def test_lines_of_memory_have_the_points_of_the_curve(page: Page, server: Server, gpt_id: str) -> None:
+    panel = opened(page, server, gpt_id, "?analysis=memory")
+    tables = answer(server, gpt_id, "memory")
+    line = panel.get_by_test_id("chart-memory").locator("path[data-series=allocated]")
+    expect(line).to_have_attribute("data-points", str(len(tables["curve"]["rows"])))
+    held = {row["operator"]: row["held_bytes"] for row in rows_of(tables["at_peak"])}
+    assert max(int(mark["value"]) for mark in marks(panel, "memory_peak")) == max(held.values())
+
+
+def test_points_of_bandwidth_are_those_of_the_copies(page: Page, server: Server, gpt_id: str) -> None:
+    panel = opened(page, server, gpt_id, "?analysis=memory_bandwidth")
+    series = rows_of(answer(server, gpt_id, "memory_bandwidth")["series"])
+    rows = [row for row in series if row["bandwidth_gbps"] > 0]  # a logarithmic axis has no 0
+    drawn = marks(panel, "memory_bandwidth")
+    assert len(drawn) == len(rows)
+    assert sum(float(mark["value"]) for mark in drawn) == pytest.approx(sum(row["bandwidth_gbps"] for row in rows))
+
+
+def test_box_plot_has_the_percentiles_of_launches(page: Page, server: Server, gpt_id: str) -> None:
+    panel = opened(page, server, gpt_id, "?analysis=launch_stats")
+    rows = rows_of(answer(server, gpt_id, "launch_stats")["summary"])
+    drawn = marks(panel, "launch_stats")
+    assert [(float(mark["value"]), int(mark["max"])) for mark in drawn] == [
+        (row["p50_ns"], row["max_ns"]) for row in rows
+    ]
+
+
+def test_strip_of_the_critical_path_has_each_edge(page: Page, server: Server, gpt_id: str) -> None:
+    panel = opened(page, server, gpt_id, "?analysis=critical_path")
+    rows = rows_of(answer(server, gpt_id, "critical_path")["path"])
+    lengths: Counter[str] = Counter()
+    for row in rows:
+        lengths[row["kind"]] += row["end_ns"] - row["start_ns"]
+    drawn = marks(panel, "critical_path_strip")
+    assert {kind: value for kind, value in sums(drawn).items() if value} == {
+        kind: value for kind, value in lengths.items() if value
+    }
+    assert sum(int(mark["marks"]) for mark in drawn) == len(rows)
+
+
+@pytest.mark.parametrize("name", ["memory", "modules", "collectives", "launch_stats"])
+def test_pictures_fit_a_phone(open_context: Any, server: Server, gpt_id: str, name: str) -> None:
+    page = open_context(width=360, scheme="dark").new_page()
+    panel = opened(page, server, gpt_id, f"?analysis={name}")
+    expect(panel.get_by_test_id("analysis-answer").locator("figure svg").first).to_be_visible()
+    assert overhang(page) <= 0

@@ -1,0 +1,80 @@
+"""The page of a run, which compares its ranks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.server import Server
+from tests.web.viewer import Viewer
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.json.gz"))
+
+
+@pytest.fixture(scope="module")
+def run_id(server: Server) -> str:
+    """The run of two ranks that ships with the project."""
+    for path in EXAMPLES:
+        query = {"group": "gpt of the examples", "wait": "60"}
+        trace = server.api.put(f"/traces/{path.name}", params=query, content=path.read_bytes()).json()
+    return str(trace["group"]["id"])
+
+
+def rows_of(server: Server, run_id: str, name: str, table: str) -> list[dict[str, Any]]:
+    content = server.api.get(f"/groups/{run_id}/analysis/{name}").json()["tables"][table]
+    return [dict(zip([column["name"] for column in content["columns"]], row, strict=True)) for row in content["rows"]]
+
+
+def cells_of(chart: Locator) -> dict[tuple[str, str], int]:
+    """Return the value of each cell of a heatmap, by its row and column."""
+    cells = chart.locator("rect[data-row]").all()
+    values = [[str(cell.get_attribute(f"data-{name}")) for name in ("row", "column", "value")] for cell in cells]
+    return {(row, column): int(value) for row, column, value in values}
+
+
+def test_bars_heatmaps_and_late_ranks_are_those_of_the_analyses(page: Page, server: Server, run_id: str) -> None:
+    page.goto(f"{server.url}/groups/{run_id}")
+    bars = page.get_by_test_id("chart-verdict").locator("rect[data-series=idle]")
+    idle = [row["idle_ns"] for row in rows_of(server, run_id, "temporal_breakdown", "breakdown")]
+    expect(bars).to_have_count(len(idle))
+    assert [int(str(bar.get_attribute("data-value"))) for bar in bars.all()] == idle
+
+    chart = page.get_by_test_id("chart-run-steps")
+    steps = rows_of(server, run_id, "steps", "steps")
+    expect(chart.locator("rect[data-row]")).to_have_count(len(steps))
+    assert cells_of(chart) == {(f"rank {row['rank']}", str(row["step"])): row["total_ns"] for row in steps}
+    page.get_by_test_id("run-measure").select_option("waiting")
+    expect(chart).to_contain_text("Wait for other ranks")
+    waits = rows_of(server, run_id, "collectives", "steps")
+    assert cells_of(chart) == {(f"rank {row['rank']}", str(row["step"])): row["synchronizing_ns"] for row in waits}
+
+    late = page.get_by_test_id("run-waits").locator("tbody tr")
+    expect(late).to_have_count(2)
+    expect(late.first).to_contain_text(rows_of(server, run_id, "collectives", "ranks")[0]["late_cause"])
+    expect(page.get_by_test_id("run-advice")).to_contain_text("num_workers")
+
+
+def test_step_of_a_rank_leads_to_its_window_in_the_trace(page: Page, server: Server, run_id: str) -> None:
+    page.goto(f"{server.url}/groups/{run_id}")
+    [step] = [row for row in rows_of(server, run_id, "steps", "steps") if (row["rank"], row["step"]) == (1, 11)]
+    page.get_by_role("link", name="rank 1, step 11").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("gpt_rank1.pt.trace.json.gz")
+    assert f"start_ns={step['start_ns']}&end_ns={step['end_ns']}" in page.url
+
+
+def test_collective_opens_in_perfetto_on_the_rank_that_came_last(page: Page, server: Server, run_id: str) -> None:
+    page.goto(f"{server.url}/groups/{run_id}")
+    with page.context.expect_page() as opened:
+        page.get_by_test_id("run-collectives").get_by_role("link", name="Perfetto, rank 0").first.click()
+    Viewer(opened.value).expect_tracks()
+    expect(opened.value).to_have_title("gpt_rank0.pt.trace.json.gz (cut) - Perfetto UI")
+
+
+def test_run_without_gpu_work_says_so(page: Page, server: Server, step_trace: Path) -> None:
+    query = {"group": "a run on hosts", "wait": "60"}
+    trace = server.api.put("/traces/host.json.gz", params=query, content=step_trace.read_bytes()).json()
+    page.goto(f"{server.url}/groups/{trace['group']['id']}")
+    expect(page.get_by_test_id("run-time")).to_have_text("No work ran on a GPU in these traces.")
+    expect(page.get_by_test_id("run-waits")).to_contain_text("The ranks have no collectives.")
+    expect(page.get_by_test_id("chart-run-steps").locator("rect[data-row]").first).to_be_visible()
