@@ -48,7 +48,7 @@ from service.http.routes import (
     uploads,
 )
 from service.http.server.connections import BoundedConfig, Connections
-from service.http.server.listening import bind, bound_socket
+from service.http.server.listening import bind, listening_socket
 from service.http.server.request_head import BoundedHead, BoundedSocket
 from service.http.services import Services
 from service.jobs.retrying import until_written
@@ -250,9 +250,9 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _main_socket(host: str, port: int) -> socket.socket:
     try:
-        return bound_socket(host, port)
+        return listening_socket(host, port)
     except OSError as error:
         raise TracedockError(f"Can't listen on port {port} of {host}: {error.strerror}.") from error
 
@@ -278,7 +278,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings; child processes must not see it
     application = Application(settings)
     try:
-        sockets = [_bound(settings.host, settings.port)]
+        sockets = [_main_socket(settings.host, settings.port)]
         main = application.open()
     except TracedockError as error:
         raise SystemExit(error.detail) from error

@@ -267,6 +267,11 @@ def test_listener_without_ipv6_uses_ipv4(monkeypatch: pytest.MonkeyPatch, caplog
         assert caplog.text == ""
 
 
+def test_port_can_not_be_taken_before_the_server_is_ready() -> None:
+    with listening_module.listening_socket("127.0.0.1", 0) as bound, pytest.raises(OSError, match="in use"):
+        socket.create_server(bound.getsockname())
+
+
 def test_server_starts_without_the_listener_if_its_port_is_taken(
     start_server: Callable[..., Server], step_trace: Path
 ) -> None:

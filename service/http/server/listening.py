@@ -12,16 +12,21 @@ _NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
 log = logging.getLogger(__name__)
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a TCP socket bound to an address, IPv4 or IPv6; raises OSError."""
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a TCP socket that listens on an address, IPv4 or IPv6; raises OSError.
+
+    It must not only be bound: two programs can bind to a port until one listens, and then uvloop does not report that
+    the other can't (https://github.com/MagicStack/uvloop/blob/master/uvloop/handles/streamserver.pyx).
+    """
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen()
     except OSError:
-        bound.close()
+        listening.close()
         raise
-    return bound
+    return listening
 
 
 def bind(state: ListenerState, port: int, server_url: str) -> list[socket.socket]:
@@ -38,29 +43,18 @@ def bind(state: ListenerState, port: int, server_url: str) -> list[socket.socket
     if not port:
         return []
     try:
-        sockets = [_listening(HOST, port)]
+        sockets = [listening_socket(HOST, port)]
     except OSError as error:
         state.error = _explanation(port, error)
         log.warning("the listener for ui.perfetto.dev is off: %s", state.error)
         return []
     try:
-        sockets.append(_listening(HOST_6, port))
+        sockets.append(listening_socket(HOST_6, port))
     except OSError as error:
         if error.errno not in _NO_IPV6:
             log.warning("the listener for ui.perfetto.dev does not answer on [%s]:%d: %s", HOST_6, port, error.strerror)
     state.port = port
     return sockets
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Binding alone is not enough: two programs can bind to a port until one listens."""
-    bound = bound_socket(host, port)
-    try:
-        bound.listen()
-    except OSError:
-        bound.close()
-        raise
-    return bound
 
 
 def _explanation(port: int, error: OSError) -> str:
