@@ -24,7 +24,7 @@ test: $(VENV)/.dev check ## set up what is needed, check the code, run the tests
 test-fast: $(VENV)/.dev ## the tests of the parts that need no server (two minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(FAST) $(ARGS)
 
-test-system: $(VENV)/.dev ## the tests with a browser, a full disk, kills, attacks, the documents' commands, or an installation
+test-system: $(VENV)/.dev ## the tests with a browser, shared traces, large inputs, full disks, kills, attacks, commands of documents, installations
 	@./.ci/chromium
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "system and not slow" $(ARGS)
 

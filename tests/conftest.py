@@ -17,6 +17,12 @@ settings.register_profile("quick", deadline=None, max_examples=25, phases=NO_SHR
 settings.register_profile("thorough", deadline=None, max_examples=50, phases=NO_SHRINKING)  # what CI runs
 settings.load_profile("quick")
 
+
+def scaled(thorough: int) -> int:
+    """Return the number of examples of a test in the loaded profile, from their number in the thorough one."""
+    return max(5, thorough * settings().max_examples // settings.get_profile("thorough").max_examples)
+
+
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, and its children, ignore it
 
 DATA = Path(__file__).parent / "data"
@@ -44,8 +50,20 @@ def few_of(paths: Iterable[Path]) -> list[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need more than the repository has, and put those first that take long."""
+    for item in items:
+        if needs_shared.mark in item.iter_markers() or SHARED in _folders(item):
+            item.add_marker("system")
     order = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path, len(LONG)))
+
+
+def _folders(item: pytest.Item) -> set[Path]:
+    """Return the folders of the paths among the parameters of a test."""
+    parameters = (
+        item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    )
+    return {folder for parameter in parameters if isinstance(parameter, Path) for folder in parameter.parents}
 
 
 @pytest.fixture(scope="session")

@@ -354,6 +354,7 @@ interface Window {
 interface ElementsById {
   contents: HTMLDetailsElement;
   files: HTMLDetailsElement;
+  "overview-lanes": HTMLDetailsElement;
   "analysis-part": HTMLSelectElement;
   "compare-base": HTMLInputElement;
   "compare-base-steps": HTMLSelectElement;

@@ -90,6 +90,7 @@ def test_odd_trace_yields_an_answer_or_a_reason(name: str, events: list[Event], 
     answer_or_reason(ask, name, events)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_many_streams_only_add_rows(name: str, ask: Ask, streams: list[Event]) -> None:
     answer_or_reason(ask, name, streams)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, Rows, golden, real
-from tests.conftest import DATA, SHARED, needs_shared
+from tests.conftest import DATA, SHARED, needs_shared, scaled
 
 DLRM = sorted(SHARED.glob("dlrm_8_ranks/*"))
 MI300 = "mi300_resnet_rank0_of_8"
@@ -281,7 +281,7 @@ def of_rank(folder: Path, rank: int, events: Sequence[dict[str, Any]], base: int
 times = st.tuples(st.integers(0, 50), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair)))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(times, max_size=4), min_size=2, max_size=3).filter(all), st.booleans())
 def test_collectives_equal_a_plain_loop(
     ask: Ask, tmp_path: Path, ranks: list[list[tuple[int, int]]], seq: bool
@@ -550,7 +550,7 @@ def test_all_gather_size_is_that_of_its_output(ask: Ask) -> None:
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda pair: (pair[0], sum(pair))), max_size=4)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     covers=st.tuples(spans, spans, spans, spans),
     launch=st.none() | st.integers(0, 100), start=st.integers(2, 100), begins=st.integers(0, 40),
@@ -614,6 +614,7 @@ def test_trace_without_communication_is_not_applicable(ask: Ask) -> None:
         ask("collectives", DATA / "cpu_train_steps.pt.trace.json.gz")
 
 
+@pytest.mark.system
 def test_64_ranks_are_answered(ask: Ask, tmp_path: Path) -> None:
     kernels = [nccl(at * 100, at * 100 + 50, Seq=at, Process_Group_Name=str(at % 3)) for at in range(200)]
     answer = ask("collectives", *(of_rank(tmp_path, rank, kernels) for rank in range(64)))

@@ -13,7 +13,7 @@ from service.trace.errors import BadAnalysisRequest
 from service.trace.selection import Selection
 from tests.analysis.conftest import Ask, Rows, real
 from tests.analysis.test_steps import event
-from tests.conftest import DATA, SHARED, needs_shared
+from tests.conftest import DATA, SHARED, needs_shared, scaled
 
 TRAIN, STACKS = (DATA / f"cpu_{name}.pt.trace.json.gz" for name in ("train_steps", "stack_memory"))
 
@@ -31,7 +31,7 @@ def trace(*kernels: tuple[str, float], steps: int = 1) -> list[dict[str, Any]]:
 kernels = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=8)
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(12))
 @given(kernels, kernels, st.integers(1, 3))
 def test_each_name_is_counted_on_both_sides(
     ask: Ask, base: list[tuple[str, float]], other: list[tuple[str, float]], steps: int
@@ -98,7 +98,7 @@ def test_steps_are_compared_by_category_and_by_place(ask: Ask) -> None:
     assert places == [(0, 0, 0, "same"), (1, None, 1, "new")]
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(12))
 @given(
     st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=4), min_size=2, max_size=4),
     st.data(),
@@ -340,7 +340,7 @@ def test_work_without_an_op_or_with_other_shapes_is_not_matched(ask: Ask) -> Non
     assert {row["matched_by"] for row in ask("compare", base, other)["kernels"]} == {None}
 
 
-@settings(max_examples=15)
+@settings(max_examples=scaled(15))
 @given(st.lists(st.tuples(st.sampled_from(["mm", "add", "relu"]), st.integers(1, 3)), min_size=1, max_size=12))
 def test_run_with_all_kernels_renamed_matches_itself(ask: Ask, ops: list[tuple[str, int]]) -> None:
     def model(suffix: str) -> list[dict[str, Any]]:

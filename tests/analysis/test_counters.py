@@ -14,7 +14,7 @@ from service.trace.errors import NotApplicable
 from service.trace.selection import Selection, Window
 from tests.analysis.conftest import Ask
 from tests.analysis.gpu import call, work
-from tests.conftest import DATA
+from tests.conftest import DATA, scaled
 
 Event = dict[str, Any]
 FMA, ADD = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"
@@ -90,7 +90,7 @@ NAMES = st.sampled_from(["a", "b"])
 METRICS = st.dictionaries(NAMES, st.integers(0, 2**40) | st.just("x") | st.just(None), max_size=2)
 
 
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 @given(st.lists(st.tuples(NAMES, st.sampled_from(["k", "l"]), METRICS), min_size=1, max_size=8))
 def test_sums_equal_a_plain_loop(ask: Ask, ranges: list[tuple[str, str, dict[str, Any]]]) -> None:
     events: list[Event] = []

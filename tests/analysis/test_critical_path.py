@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import AnswerRows, Ask, real
-from tests.conftest import needs_shared
+from tests.conftest import needs_shared, scaled
 
 Event = dict[str, Any]
 Point = tuple[str, int, str]
@@ -185,7 +185,7 @@ _WORKS = st.builds(
 
 
 @given(host=st.lists(_HOST, min_size=1, max_size=9), work=st.lists(_WORKS, min_size=1, max_size=6))
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 def test_critical_path_is_the_longest_of_all_paths(ask: Ask, host: list[Event], work: list[Event]) -> None:
     answer = ask("critical_path", [*host, *work])
     _check(answer)

@@ -16,7 +16,7 @@ from tests.analysis.conftest import Ask, real
 from tests.analysis.test_critical_path import _call, _check, _edges, _end, _nesting, _slice, _work
 from tests.analysis.test_hta import PYTHON, ROOT
 from tests.analysis.training import ENGINE, MAIN, Training, on_one_thread, without_sync_events
-from tests.conftest import needs_shared
+from tests.conftest import needs_shared, scaled
 
 Event = dict[str, Any]
 Point = tuple[str, int]
@@ -280,7 +280,7 @@ _TURNS = st.builds(
 
 
 @given(host=st.lists(_TURNS, min_size=1, max_size=12))
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 def test_path_of_alternating_threads_is_the_longest(ask: Ask, host: list[Event]) -> None:
     """A flow identifies the autograd thread and its caller; the work has no duration."""
     far = [_slice("aten::mm", -30, -29), _slice("MmBackward0", -28, -27, tid=2)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, real
 from tests.analysis.test_steps import TRACES, event
-from tests.conftest import DATA, needs_shared
+from tests.conftest import DATA, needs_shared, scaled
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 LIMIT = 60
@@ -22,7 +22,7 @@ def loading(start: float, dur: float, name: str = LOADER) -> dict[str, Any]:
 times = st.tuples(st.integers(0, LIMIT - 1), st.integers(0, 20))
 
 
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 @given(st.lists(times, min_size=1, max_size=4), st.lists(times, max_size=4), st.integers(1, LIMIT - 1))
 def test_exposed_time_is_loading_without_device_work(
     ask: Ask, loads: list[tuple[int, int]], works: list[tuple[int, int]], border: int

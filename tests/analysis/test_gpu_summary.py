@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, golden
 from tests.analysis.test_steps import TRACES, event
-from tests.conftest import DATA, SHARED, needs_shared
+from tests.conftest import DATA, SHARED, needs_shared, scaled
 
 
 @needs_shared
@@ -101,7 +101,7 @@ kernels = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=scaled(25))
 @given(kernels)
 def test_each_nanosecond_counts_for_its_running_kernels(ask: Ask, launches: list[tuple[int, int, Any, Any]]) -> None:
     events = [event("user_annotation", "ProfilerStep#1", 0, LIMIT / 1000)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, Rows, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import SHARED, needs_shared, scaled
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -132,7 +132,7 @@ def test_trace_without_gaps_has_a_reason(ask: Ask) -> None:
         ask("idle_breakdown", [call(1, 1)])
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.integers(0, 90), st.integers(0, 9), st.integers(0, 90), st.integers(7, 8), st.booleans()),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, Rows, exact, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import SHARED, needs_shared, scaled
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -269,7 +269,7 @@ def test_trace_without_work_has_a_reason(ask: Ask) -> None:
 KINDS = [("kernel", "a"), ("kernel", "b"), ("kernel", "c"), ("gpu_memcpy", "Memcpy"), ("gpu_memset", "Memset")]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from(KINDS)), min_size=1, max_size=14),
     st.integers(1, 4),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, real
 from tests.analysis.gpu import call, work
-from tests.conftest import DATA, needs_shared
+from tests.conftest import DATA, needs_shared, scaled
 
 Event = dict[str, Any]
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -98,7 +98,7 @@ OPS = st.lists(
 LAUNCHES = st.lists(st.tuples(st.integers(0, 39), st.integers(1, 9), st.sampled_from("xyz")), min_size=1, max_size=9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(OPS, LAUNCHES, st.sampled_from(["", "aten::", "b"]), st.integers(1, 3))
 def test_sequences_equal_a_plain_search(
     ask: Ask, ops: list[tuple[str, int, int]], launches: list[tuple[int, int, str]], operator: str, least: int

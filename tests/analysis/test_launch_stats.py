@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import SHARED, needs_shared, scaled
 
 SINGLE = ["a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer", "v100_ddp_epoch_us"]
 HTA = {"types": "hta", "last_step": "drop", "order": "time", "top": 100_000}
@@ -122,7 +122,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
         assert row["cpu_duration_ns"] >= 0 <= row["launch_delay_ns"]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(*[st.integers(0, 90)] * 4), min_size=1, max_size=12))
 def test_statistics_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int, int]]) -> None:
     trace = []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, golden, real
-from tests.conftest import needs_shared
+from tests.conftest import needs_shared, scaled
 
 CAPTURED = Path(__file__).parent.parent / "data/cpu_stack_memory.pt.trace.json.gz"
 Event = dict[str, Any]
@@ -162,7 +162,7 @@ _CHANGES = st.builds(
 
 
 @given(operators=st.lists(_OPS, max_size=8), changes=st.lists(_CHANGES, min_size=1, max_size=12))
-@settings(max_examples=15)
+@settings(max_examples=scaled(15))
 def test_memory_follows_the_definition(ask: Ask, operators: list[Event], changes: list[Event]) -> None:
     answer = ask("memory", [*operators, *changes])
     changes = sorted(changes, key=lambda change: change["ts"])

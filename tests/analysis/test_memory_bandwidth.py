@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, Rows, golden, real
 from tests.analysis.gpu import Event, work
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import SHARED, needs_shared, scaled
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -88,7 +88,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
             assert row["count"] >= 1
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20), st.integers(1, 9)), min_size=1, max_size=10))
 def test_series_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int]]) -> None:
     trace = [copy(at, dur, dur * rate * 1000) for at, dur, rate in parts]

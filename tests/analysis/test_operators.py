@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, golden, real
 from tests.brute import Document
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import SHARED, needs_shared, scaled
 
 TORCH = ["plain", "sched_stack_modules", "shapes_mem_flops", "threads"]
 TENSORBOARD = {
@@ -245,7 +245,7 @@ _MEMORY = st.builds(
     work=st.lists(_WORK, max_size=4),
     memory=st.lists(_MEMORY, max_size=5),
 )
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 def test_operators_follow_the_definition(ask: Ask, host: list[Event], work: list[Event], memory: list[Event]) -> None:
     host = [_slice("first", 0, 1, tid=9), *host]
     rows = ask("operators", [*host, *work, *memory])["operators"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, Rows, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import SHARED, needs_shared, scaled
 
 SINGLE = [
     "a100_nccl_3_steps",
@@ -101,7 +101,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
     assert {row["stream"]: row["min"] for row in rows} == {7: 0, 8: -1}  # work may seem to start before its launch
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=12))
 def test_lengths_equal_plain_python(ask: Ask, parts: list[tuple[int, int]]) -> None:
     trace: list[dict[str, Any]] = []

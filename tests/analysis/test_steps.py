@@ -16,7 +16,7 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.trace.selection import Selection
 from tests.analysis.conftest import Ask, golden, real
-from tests.conftest import DATA, SHARED, needs_shared
+from tests.conftest import DATA, SHARED, needs_shared, scaled
 from tests.cutting.test_merge import merged
 
 CATEGORIES = ["kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other"]
@@ -125,7 +125,7 @@ def painted(rows: list[tuple[Any, int, int]], start: int, end: int) -> list[int]
     return spent
 
 
-@settings(max_examples=25)
+@settings(max_examples=scaled(25))
 @given(doings, st.lists(times, min_size=2, max_size=4, unique=True).map(sorted))
 def test_each_nanosecond_counts_for_the_first_category(
     ask: Ask, activities: list[tuple[Any, int, int]], borders: list[int]

@@ -12,7 +12,7 @@ from service.trace.errors import NotApplicable, NothingSelected
 from service.trace.selection import Closure, Selection, Window
 from tests.analysis.conftest import Ask, exact, golden, real
 from tests.analysis.gpu import call, step, work
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import SHARED, needs_shared, scaled
 
 SINGLE = [
     *("a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer"),
@@ -149,7 +149,7 @@ def test_trace_without_work_has_a_reason(types: str, ask: Ask) -> None:
 KINDS = [("kernel", "gemm"), ("kernel", "ncclKernel"), ("gpu_memcpy", "Memcpy"), ("gpu_memset", "Memset")]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from(KINDS)), min_size=1, max_size=12))
 def test_parts_add_up_to_the_span_instant_by_instant(ask: Ask, parts: list[tuple[int, int, tuple[str, str]]]) -> None:
     [row] = ask("temporal_breakdown", [work(at, dur, *kind) for at, dur, kind in parts])["breakdown"]
@@ -179,7 +179,7 @@ def test_columns_equal_those_read_by_the_database(name: str, memset: str, ask: A
     assert answer == ask("temporal_breakdown", real(name), memset=memset, selection=narrow)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20), st.sampled_from(KINDS)), min_size=1, max_size=10),
     st.integers(1, 70),

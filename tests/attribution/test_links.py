@@ -21,7 +21,7 @@ from service.store.folder import ATTRIBUTION, EVENTS
 from service.store.parts import Parts
 from service.trace.summary import Summary
 from tests.brute import Document
-from tests.conftest import DATA, SHARED
+from tests.conftest import DATA, SHARED, scaled
 from tests.cutting.choices import documents, text_of
 from tests.traces import TraceShape, trace_chunks
 
@@ -88,7 +88,7 @@ def test_links_of_a_generated_trace_match_the_oracle() -> None:
     assert check(b"".join(trace_chunks(shape)))["launch"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(documents())
 def test_links_of_a_hostile_document_match_the_oracle(text: str) -> None:
     check(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
@@ -122,7 +122,7 @@ _EQUAL_STEPS = [
 _KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1, "args": {"device": 0}}
 
 
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @example(_EQUAL_STEPS, [_KERNEL])
 @given(st.lists(_HOST, max_size=14), st.lists(_DEVICE, min_size=1, max_size=6))
 def test_links_of_overlapping_slices_match_the_oracle(host: list[Event], device: list[Event]) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from service.trace.errors import SelectionError
 from tests import brute
 from tests.columns import Number, Object, events_of, parsed, unordered
+from tests.conftest import scaled
 from tests.cutting.choices import Chosen, documents, edges_of, selection_of, text_of
 from tests.cutting.test_cut import HERE, SMALL, cut_text, ingested, kept_of, plain, synthetic
 from tests.traces_plan import BASE_NS
@@ -106,7 +107,7 @@ def test_slices_of_any_profiler_version_are_clipped_to_the_nanosecond(era: Any, 
     assert check(text, source, {"window": window, "straddle": "clip"})
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(12))
 @given(documents(), st.randoms(use_true_random=False))
 def test_slices_of_a_hostile_document_are_clipped_at_the_edges(text: str, random: Random) -> None:
     document = brute.Document(text)

@@ -23,7 +23,7 @@ from service.trace.errors import NothingSelected, SelectionError
 from service.trace.selection import Selection
 from tests import brute
 from tests.columns import Object, envelope_of, events_of, parsed, unordered, written
-from tests.conftest import DATA, SHARED
+from tests.conftest import DATA, SHARED, scaled
 from tests.cutting.choices import Chosen, documents, edges_of, selection_of, text_of
 from tests.traces import TraceShape, trace_chunks
 
@@ -128,7 +128,7 @@ def test_cut_document_of_a_synthetic_trace_matches_the_oracle(era: Any, tmp_path
     check(text, ingested(text, tmp_path / "whole"), Random(era), 9)
 
 
-@settings(max_examples=10)
+@settings(max_examples=scaled(10))
 @given(documents(), st.randoms(use_true_random=False))
 def test_cut_document_of_a_hostile_document_matches_the_oracle(text: str, random: Random) -> None:
     with TemporaryDirectory() as folder:

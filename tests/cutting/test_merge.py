@@ -26,7 +26,7 @@ from service.store.folder import EVENTS
 from service.trace.errors import BadSelection, CannotMerge
 from service.trace.piece import Align
 from tests.columns import Number, Object, envelope_of, events_of, parsed, unordered
-from tests.conftest import DATA, SHARED, needs_shared
+from tests.conftest import DATA, SHARED, needs_shared, scaled
 from tests.cutting.choices import Chosen, documents, text_of
 from tests.cutting.test_children import split
 from tests.cutting.test_cut import SMALL, cut_text, document_of, ingested, lines, plain
@@ -84,7 +84,7 @@ def test_merged_parts_of_a_real_trace_are_the_trace(path: Path, selection: str, 
     check_same(merged(children, tmp_path), whole, text)
 
 
-@settings(max_examples=10)
+@settings(max_examples=scaled(10))
 @given(documents(), st.integers(1, 7), st.sampled_from([*ALL_OF_IT]), st.integers(1, 5), st.booleans())
 def test_merged_parts_of_a_hostile_document_are_the_document(
     text: str, parts: int, selection: str, size: int, anew: bool
@@ -502,7 +502,7 @@ def test_merged_parts_of_ranks_are_the_merged_ranks(tmp_path: Path) -> None:
     assert Counter(lines(document_of(result))) == Counter(lines(document_of(whole)))
 
 
-@settings(max_examples=10)
+@settings(max_examples=scaled(10))
 @given(documents(), documents(), st.sampled_from(["none", "base"]))
 @example('{"traceEvents": [{"ts": 2.0015, "pid": 1, "ph": "M", "name": "process_name"}]}', "[]", "none")
 def test_merge_keeps_hostile_ranks_apart(first: str, second: str, align: Align) -> None:

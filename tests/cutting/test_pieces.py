@@ -13,6 +13,7 @@ from service.cutting.source import Source
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
 from service.trace.selection import Selection
+from tests.conftest import scaled
 from tests.cutting.choices import Chosen, edges_of, text_of
 from tests.cutting.test_cut import HERE, cut_text, ingested, synthetic
 
@@ -43,7 +44,7 @@ def check_divided(source: Source, planned: list[Piece]) -> None:
 
 
 @given(value=st.integers(1, 200))
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 def test_split_by_parts_divides_the_time_equally(source: Source, value: int) -> None:
     planned = split(source, {}, "parts", value)
 
@@ -61,7 +62,7 @@ def bounds_of(source: Source) -> int:
 
 
 @given(share=st.integers(1, 300))
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 def test_split_by_duration_divides_the_time_into_pieces_of_that_duration(source: Source, share: int) -> None:
     lasts = bounds_of(source) // share + 1
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service.cutting.rows import AT_ONCE
 from service.trace.errors import SelectionError
 from tests.brute import OF_PROCESS, Document, NoTime, UnknownSlice, kept
-from tests.conftest import DATA, SHARED, few_of
+from tests.conftest import DATA, SHARED, few_of, scaled
 from tests.cutting.choices import Chosen, cut, documents, selection_of, selections_of, text_of
 from tests.traces import TraceShape, expected, trace_chunks
 
@@ -72,7 +72,7 @@ def test_selections_of_a_synthetic_trace_match_the_oracle(era: Any) -> None:
     check(b"".join(trace_chunks(shape)), era, 37)
 
 
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 @given(documents(), st.integers(1, 7), st.booleans(), st.randoms(use_true_random=False))
 def test_selections_of_a_hostile_document_match_the_oracle(
     text: str, row_group: int, untimed_apart: bool, random: Random

@@ -90,6 +90,7 @@ def test_unknown_choice_is_refused_with_a_few_known_values(server: Server, long_
     assert len(answer.json()["known_streams"]) <= 50
 
 
+@pytest.mark.system
 def test_child_and_session_have_all_entries(server: Server, long_trace: dict[str, Any]) -> None:
     sql = f"SELECT count(*) FROM process WHERE name = 'worker {LAST}'"
     assert server.rows(long_trace["id"], sql) == [[1]]

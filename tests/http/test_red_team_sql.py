@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.engine.trace_processor import wire
+from tests.conftest import scaled
 from tests.http.conftest import free_port
 from tests.http.test_red_team import DOORS, Door, Tab
 from tests.server import Server
@@ -256,7 +257,7 @@ PIECES = (
 )  # fmt: skip
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sql=st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join))
 def test_no_combination_of_fragments_changes_what_other_clients_read(
     sql: str, guarded: Server, kernels: str, truth: list[object]

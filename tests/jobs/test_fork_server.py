@@ -137,6 +137,7 @@ def test_children_run_at_the_same_time() -> None:
     run(scenario)
 
 
+@pytest.mark.system
 def test_ends_of_children_close_no_file_of_another_thread() -> None:
     ended, errors = threading.Event(), []
 

@@ -190,6 +190,7 @@ def test_ingest_child_reads_a_number_of_thousands_of_digits(tmp_path: Path) -> N
     assert result_of(read(original)[-1])["events"] == {"in": 1, "kept": 1, "refused": 0}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("bracket", [b"[", b'{"":'])
 def test_million_open_brackets_are_refused_in_bounded_memory(tmp_path: Path, bracket: bytes) -> None:
     (tmp_path / "t").write_bytes(zlib.compress(b'{"traceEvents": [' + bracket * 1_000_000, wbits=31))
@@ -200,6 +201,7 @@ def test_million_open_brackets_are_refused_in_bounded_memory(tmp_path: Path, bra
     assert megabytes < PEAK_MB
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "compress", ["gzip", *(pytest.param(compression, marks=pytest.mark.slow) for compression in ("none", "zstd"))]
 )

@@ -12,6 +12,8 @@ from tests.cutting.test_cut import ingested
 from tests.rendering.hostile import document
 from tests.rendering.loads import LoadResult, load
 
+pytestmark = pytest.mark.system
+
 BATCH = 20
 FEW, MANY = 60, 500
 ARGS: tuple[Args, ...] = ("all", "all", "essential", "none")

@@ -16,6 +16,7 @@ from service.store.catalog import INGEST, Catalog, State, Trace, new_trace_id
 from service.store.jobs import Job, Jobs
 from service.trace.errors import DiskFull, TracedockError, UnknownTrace
 from service.trace.summary import Step, Summary
+from tests.conftest import scaled
 
 SUMMARY = Summary(format="json", events={"in": 1, "kept": 1, "refused": 0}, counts={"X|kernel": 1})
 
@@ -177,7 +178,7 @@ def test_page_is_filtered_by_literal_text_in_names(catalog: Catalog, part: str, 
 
 
 @given(names=st.lists(st.text(max_size=4), max_size=6), part=st.text(max_size=2))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_name_filter_ignores_case(tmp_path: Path, names: list[str], part: str) -> None:
     catalog = Catalog(Path(":memory:"))
     names = [name.replace("\0", "") for name in names]

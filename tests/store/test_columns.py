@@ -20,6 +20,7 @@ from service.streaming.schema import SCHEMA
 from service.trace.errors import DiskFull
 from tests.columns import parsed
 from tests.columns import rows as oracle_rows
+from tests.conftest import scaled
 from tests.events import rows_of, written_back
 from tests.traces import TraceShape, trace_chunks
 
@@ -63,7 +64,7 @@ times = st.lists(st.none() | st.integers(-20, 20) | st.integers(-(10**18), 10**1
 
 
 @given(st.lists(times.filter(bool), max_size=8), st.sampled_from([1, 3, 20, 1 << 18]), st.sampled_from([1, 2, 5]))
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 def test_rows_are_sorted_by_time_and_then_by_position(
     tmp_path_factory: pytest.TempPathFactory, original: list[list[int | None]], run: int, batch: int
 ) -> None:

@@ -186,6 +186,7 @@ def test_columns_of_another_version_are_refused(columns: WriteColumns) -> None:
 LARGE = "0123456789" * 4_500_000
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("order", ["time", "original"])
 @pytest.mark.parametrize("large", [[{"name": LARGE}], [{"cat": LARGE}], [{"args": {"x": LARGE}}] * 6])
 def test_large_events_are_exported_unchanged(columns: WriteColumns, large: list[dict[str, Any]], order: Order) -> None:

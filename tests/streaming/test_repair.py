@@ -305,6 +305,7 @@ UNQUOTED = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("start", [b"", b'{"a":', b'["C:\\x '])
 def test_time_is_proportional_to_length_for_any_piece(start: bytes) -> None:
     """Proportional time takes seconds here; quadratic time would take hours."""

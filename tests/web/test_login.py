@@ -2,18 +2,27 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from service.store.tokens import Scope, Tokens
 from tests.server import Server
 from tests.web.conftest import OpenContext
 from tests.web.look import faint_texts, overhang, tab_through
 from tests.web.viewer import Viewer
 
 TOKEN = "0123456789abcdef"
+
+CLICK_ALL = """() => {
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+  for (const box of document.querySelectorAll("main input[type=checkbox]")) box.click();
+  for (const button of document.querySelectorAll("main button")) if (button.checkVisibility()) button.click();
+}"""
+"""Uses all that a page offers without another page."""
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +118,32 @@ def test_login_page_is_accessible(open_context: OpenContext, guarded: Server, sc
     stops = tab_through(page)
     assert [stop["name"] for stop in stops] == ["login-token", "login"]
     assert [stop["name"] for stop in stops if not stop["outlined"]] == []
+
+
+def test_visitor_who_may_only_read_is_offered_nothing_that_is_refused(
+    open_context: OpenContext, guarded: Server, trace_id: str, gpu_trace: Path
+) -> None:
+    with gpu_trace.open("rb") as file:  # the same bytes: kept once
+        rank = guarded.api.put("/traces/rank0.json", params={"group": "run", "wait": 60}, content=file).json()
+    with closing(Tokens(guarded.data / "tokens.sqlite")) as tokens:
+        secret = tokens.add("reader", Scope.READ)
+    page = open_context().new_page()
+    refused: list[str] = []
+    page.on("response", lambda response: refused.append(response.url) if response.status == 403 else None)
+    page.goto(guarded.url)
+    log_in(page, secret)
+    expect(page.get_by_text("reader (read only)")).to_be_visible()
+    for path, ready in (
+        ("/", "trace-list"),
+        (f"/traces/{trace_id}", "analysis-answer"),
+        (f"/groups/{rank['group']['id']}", "run-time"),
+        ("/jobs", "jobs-ended"),
+    ):
+        page.goto(f"{guarded.url}{path}")
+        expect(page.get_by_test_id(ready)).to_be_visible()
+        page.evaluate(CLICK_ALL)
+        page.wait_for_load_state("networkidle")
+        assert refused == [], path
 
 
 def test_user_bar_fits_a_small_window(open_context: OpenContext, guarded: Server) -> None:

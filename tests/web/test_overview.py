@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
@@ -244,6 +245,26 @@ def test_dragged_window_leads_to_all_that_can_be_done_with_it(page: Page, server
     page.get_by_test_id("overview-clear").click()
     expect(overview.chosen).to_be_hidden()
     assert "start_ns" not in page.url
+
+
+def test_visible_range_is_a_table_with_exact_times(page: Page, server: Server, gpu_id: str) -> None:
+    overview = Overview.open(page, server, gpu_id)
+    start = analysis(server, gpu_id)["window"][0]["start_ns"]
+    page.get_by_test_id("overview-lanes").locator("summary").click()
+    rows = page.get_by_test_id("overview-table").locator("tbody tr")
+    for key in ("", "+", "ArrowRight"):
+        if key:
+            before = overview.view()
+            overview.canvas.press(key)
+            assert overview.view() != before
+        first, last, _ = overview.view()
+        window = {"from_ns": start + floor(first), "to_ns": start + ceil(last)}
+        answer = analysis(server, gpu_id, bins=1, **window)
+        times = {row["track"]: f"{row['busy_ns']} ns" for row in answer["bins"]}
+        labels = [label for label, _ in overview.drawn()["rows"] if not label.startswith("Memory")]
+        for track, label in zip(answer["tracks"], labels, strict=True):
+            busy = rows.filter(has_text=label).locator("td").nth(1)
+            expect(busy).to_have_attribute("title", times.get(track["track"], "0 ns"))
 
 
 def test_clicked_step_is_chosen_exactly(page: Page, server: Server, gpu_id: str) -> None:

@@ -4,6 +4,9 @@ import { parseExact, writeExact } from "./exact.js";
 /** Path the service is mounted at, empty at the root of its host. */
 export const root = document.documentElement.dataset.root ?? "";
 
+/** Whether the visitor may change anything; base.css hides what only changes something from others. */
+export const mayWrite = document.documentElement.dataset.scope !== "read";
+
 /**
  * URL of an API resource; each part is escaped.
  * @param {...string} parts

@@ -38,7 +38,7 @@ function show(trace, { enabled, host, port, trace: served, error }) {
     return;
   }
   const mine = served === trace.id;
-  const button = el("button", { type: "button", "data-testid": "serve-trace" }, mine ? "Served" : `Serve on ${address}`);
+  const button = el("button", { type: "button", "data-write": true, "data-testid": "serve-trace" }, mine ? "Served" : `Serve on ${address}`);
   button.disabled = mine;
   button.addEventListener("click", () =>
     attempt(async () => {

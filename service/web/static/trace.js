@@ -138,7 +138,7 @@ function settle(trace) {
  */
 function pinOf(trace) {
   let pinned = trace.pinned;
-  const pin = el("button", { type: "button", "data-testid": "pin-trace", title: "A pinned trace stays, however old it is" });
+  const pin = el("button", { type: "button", "data-write": true, "data-testid": "pin-trace", title: "A pinned trace stays, however old it is" });
   const showState = () => {
     pin.setAttribute("aria-pressed", String(pinned));
     pin.textContent = pinned ? "Unpin" : "Pin";
@@ -170,7 +170,7 @@ function showActions(trace) {
     { class: "button", href: api("traces", id, "download"), download: isDerived ? "" : trace.name, "data-testid": "download-trace" },
     isDerived ? "Download .json.gz" : "Download original",
   );
-  const remove = el("button", { type: "button", class: "danger", "data-testid": "delete-trace" }, "Delete");
+  const remove = el("button", { type: "button", class: "danger", "data-write": true, "data-testid": "delete-trace" }, "Delete");
   remove.addEventListener("click", async () => {
     if (await confirmDelete(trace)) location.assign(`${root}/`);
   });

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.analysis.facts.memory_categories import CATEGORIES
 from tests.analysis.conftest import Ask
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import SHARED, needs_shared, scaled
 
 Event = dict[str, Any]
 TORCH = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", None)
@@ -124,7 +124,7 @@ TIMES = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(TIMES)
 def test_categories_add_up_to_all_blocks_and_to_the_peak(ask: Ask, blocks: list[tuple[int, int, int, int]]) -> None:
     changes = []

@@ -25,6 +25,7 @@ from service.streaming.scan import reader
 from service.streaming.scan.reader import ELEMENT_MAX
 from service.trace.errors import BadCompression, IngestError, NotATrace, NotJson, Truncated
 from tests.columns import KEYS, Number, Object, parsed, unordered
+from tests.conftest import scaled
 from tests.events import Reading, by_ijson, plain, read, read_chunks
 
 BOM = b"\xef\xbb\xbf"
@@ -127,7 +128,7 @@ def elements_of(document: Any) -> list[Any]:
 
 
 @given(documents(), sizes, frame_sizes)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=scaled(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @example(b'{"a": "]}", "traceEvents": [{}], "b": [[]]}', 1, 1)
 @example(b'{"traceEvents": [{"traceEvents": [1]}, [[2]], {}], "z": {"traceEvents": [3]}}', 3, 20)
 @example(b'{"x": "traceEvents", "y": ["traceEvents"], "traceEvents" \n : \t [ {} ] }', 2, 20)
@@ -154,7 +155,7 @@ def test_events_and_envelope_equal_those_of_ijson(text: bytes, chunk: int, frame
 
 
 @given(documents().filter(lambda text: by_ijson(text)[0]))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=scaled(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_chunk_and_frame_sizes_do_not_change_the_reading(text: bytes) -> None:
     def facts(reading: Reading) -> Any:
         # only the first offset of each code: later frames may add their own

@@ -26,6 +26,7 @@ from service.streaming.scan.events import (
 )
 from service.streaming.scan.grammar import BAD, MORE
 from service.streaming.scan.reader import padded
+from tests.conftest import scaled
 
 SCRATCH = new_scratch(room=100, rest=100)
 
@@ -43,7 +44,7 @@ number_texts = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,5})?([eE][+-]?[0
 
 
 @given(number_texts)
-@settings(max_examples=400)
+@settings(max_examples=scaled(400))
 @example("8999999999999999.999")
 @example("9000000000000000")
 @example("-8999999999999999.999")
@@ -69,7 +70,7 @@ def test_time_is_exact_or_left_as_text(text: str) -> None:
 
 
 @given(number_texts)
-@settings(max_examples=250)
+@settings(max_examples=scaled(250))
 @example("9" * 18)
 @example("-" + "9" * 18)
 @example("1" + "0" * 18)

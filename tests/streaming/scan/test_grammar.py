@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from service.streaming.scan.grammar import BAD, DEPTH_MAX, LONE, MORE, OK, PLAIN, new_stack, string_end, value_end
 from service.streaming.scan.machine import PADDING
 from service.streaming.scan.reader import padded
+from tests.conftest import scaled
 
 STACK = new_stack()
 
@@ -42,7 +43,7 @@ sound = st.recursive(
 
 
 @given(texts.map(str.lstrip).filter(bool))
-@settings(max_examples=1000)
+@settings(max_examples=scaled(1000))
 @example("01")
 @example("-")
 @example("1.e5")
@@ -67,7 +68,7 @@ def test_value_of_the_grammar_is_valid_json(text: str) -> None:
 
 
 @given(sound, st.sampled_from([None, 0, 3]), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=scaled(150))
 def test_valid_json_is_read_to_its_end_and_every_cut_is_incomplete(value: Any, indent: int, plain: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=plain).encode()
 

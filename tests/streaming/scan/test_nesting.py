@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from service.streaming.scan.events import ELEMENT_OR_CLOSE
 from service.streaming.scan.nesting import Nesting
 from service.streaming.scan.reader import Reader
+from tests.conftest import scaled
 
 READER = Reader()
 Slice = tuple[str, int, int]  # track, start and end
@@ -66,7 +67,7 @@ slice_lists = st.lists(
 
 
 @given(slice_lists.filter(bool), st.integers(1, 20))
-@settings(max_examples=150)
+@settings(max_examples=scaled(150))
 def test_counts_equal_a_plain_count_for_any_slices_and_batches(slices: list[Slice], size: int) -> None:
     table, nesting = table_of(slices), Nesting()
     for at in range(0, len(table), size):

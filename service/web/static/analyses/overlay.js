@@ -12,7 +12,7 @@ const WAIT_S = 60;
  * @param {HTMLElement} note shows a problem
  */
 export function overlayButton(trace, step, note) {
-  const button = el("button", { type: "button", "data-testid": "analysis-overlay" }, "Show in Perfetto");
+  const button = el("button", { type: "button", "data-write": true, "data-testid": "analysis-overlay" }, "Show in Perfetto");
   button.addEventListener("click", async () => {
     button.disabled = true;
     setText(button, "Making a trace of it …");

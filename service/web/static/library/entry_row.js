@@ -43,10 +43,10 @@ export class EntryRow {
     this.parentLink = el("a");
     this.parent = el("span", { class: "small muted" }, "cut from ", this.parentLink);
     this.state = new StateCell();
-    this.pin = el("button", { type: "button", class: "quiet tool", "aria-pressed": "false", "data-testid": "pin" }, icon("pin"));
+    this.pin = el("button", { type: "button", class: "quiet tool", "aria-pressed": "false", "data-write": true, "data-testid": "pin" }, icon("pin"));
     this.pin.addEventListener("click", () => handlers.onPin(this.entry, this.pin.getAttribute("aria-pressed") !== "true"));
     this.perfetto = el("a", { class: "button", target: "_blank", rel: "noopener", "data-testid": "open-perfetto" }, "Perfetto");
-    this.remove = el("button", { type: "button", class: "quiet tool", "data-testid": this.isRun ? "delete-run" : "delete-trace" }, icon("trash"));
+    this.remove = el("button", { type: "button", class: "quiet tool", "data-write": true, "data-testid": this.isRun ? "delete-run" : "delete-trace" }, icon("trash"));
     this.remove.addEventListener("click", () => handlers.onDelete(this.entry));
     /** @type {(label: string, attributes: Record<string, string>, ...content: Children[]) => HTMLTableCellElement} */
     const cell = (label, attributes, ...content) => el("td", { role: "cell", "data-label": label, ...attributes }, ...content);

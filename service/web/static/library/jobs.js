@@ -58,7 +58,7 @@ class JobRow {
   constructor(id) {
     this.title = el("span", { class: "name" });
     this.text = el("span", { class: "small muted" });
-    this.cancel = el("button", { type: "button", class: "quiet", "data-testid": "job-cancel" }, "Cancel");
+    this.cancel = el("button", { type: "button", class: "quiet", "data-write": true, "data-testid": "job-cancel" }, "Cancel");
     this.cancel.addEventListener("click", async () => {
       try {
         await send("DELETE", api("jobs", id));

@@ -7,6 +7,7 @@ import { hideProblem, showProblem } from "../problem.js";
 import { draw, headOf, heightOf, leftOf } from "./draw.js";
 import { FrameSource } from "./frame.js";
 import { startKeys } from "./keys.js";
+import { LanesTable } from "./lanes_table.js";
 import { Pointer } from "./pointer.js";
 import { rowsOf } from "./rows.js";
 import { startToolbar } from "./toolbar.js";
@@ -60,6 +61,7 @@ export class Overview {
     /** @type {{ from: number, to: number, bins: number, lanes: number } | null} */
     this.asked = null;
     this.settling = 0;
+    this.table = new LanesTable(this);
   }
 
   async start() {
@@ -144,6 +146,7 @@ export class Overview {
     this.settling = setTimeout(() => {
       const { view, source } = this;
       putVisibleIntoAddress(view.isWhole ? null : { start_ns: source.at(view.from), end_ns: source.at(view.to) });
+      this.table.update();
     }, SETTLED_MS);
   }
 
@@ -287,6 +290,7 @@ export class Overview {
     if (this.frame && this.frame.lanes.length > lanes) this.frame.lanes.length = lanes;
     this.asked = null;
     this.askAnew();
+    this.table.update();
   }
 
   async askAnew() {
