@@ -14,6 +14,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 from starlette.types import Scope
 
+from service.web.modules import STATIC, imported_by
+
 STATIC_PATH = "/static"
 """Path below the application's root path at which templates expect `static_app`."""
 
@@ -36,6 +38,7 @@ _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control":
 
 
 _templates = Jinja2Templates(_HERE / "templates")
+_templates.env.globals["imported_by"] = imported_by
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -148,7 +151,7 @@ def router() -> APIRouter:
 
 def static_app() -> StaticFiles:
     """Return the app for the style sheet and scripts of the pages, to mount at `STATIC_PATH`."""
-    return _Revalidated(directory=_HERE / "static")
+    return _Revalidated(directory=STATIC)
 
 
 class _Revalidated(StaticFiles):

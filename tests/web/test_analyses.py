@@ -18,6 +18,7 @@ def opened(page: Page, server: Server, trace_id: str, query: str = "") -> Locato
     """Return the panel of a trace once it has listed the analyses."""
     with page.expect_response("**/analysis") as listed:
         page.goto(f"{server.url}/traces/{trace_id}{query}")
+        page.get_by_test_id("analyses").scroll_into_view_if_needed()  # it asks for nothing before
     assert listed.value.ok
     panel = page.get_by_test_id("analyses")
     panel.scroll_into_view_if_needed()

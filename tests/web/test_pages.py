@@ -94,7 +94,7 @@ def test_failed_trace_shows_the_error_and_its_offset(page: Page, server: Server,
         expect(failure).to_contain_text(part)
     expect(page.get_by_test_id("trace-facts")).not_to_contain_text("unknown")
     expect(page.get_by_test_id("open-perfetto")).to_have_count(0)
-    page.goto(server.url)
+    page.goto(f"{server.url}/?state=failed")
     expect(page.locator(f"[data-id='{failed_id}']")).to_contain_text(error["title"])
 
 
@@ -146,7 +146,7 @@ def test_undamaged_trace_shows_one_line_with_collapsed_oddities(
 
 
 def test_markup_in_names_is_escaped(page: Page, server: Server, long_name: str, long_name_id: str) -> None:
-    page.goto(server.url)
+    page.goto(f"{server.url}/?q=a_very_long_run")
     row = page.locator(f"[data-id='{long_name_id}']")
     expect(row.get_by_role("link", name=long_name, exact=True)).to_be_visible()
     page.goto(f"{server.url}/traces/{long_name_id}")

@@ -21,24 +21,30 @@ const DASHBOARD = ["steps", "kernel_breakdown", "idle_breakdown", "operators"];
 const DASHBOARD_MAX = 3;
 
 /**
- * Wire the panel for a ready trace; the first request waits until the panel comes into view.
+ * Wire the panel for a ready trace. The first request waits until the panel comes into view and, unless the address names
+ * an analysis, until `after`, so that it does not slow down what is above it.
  * @param {Trace} trace
+ * @param {{ after: Promise<void> }} options
  */
-export function startAnalyses(trace) {
+export function startAnalyses(trace, { after }) {
   const panel = byId("analyses");
   const observer = new IntersectionObserver((entries) => {
     if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
     observer.disconnect();
-    new Gallery(trace).start();
+    new Gallery(trace, after).start();
   });
   panel.hidden = false;
   observer.observe(panel);
 }
 
 class Gallery {
-  /** @param {Trace} trace */
-  constructor(trace) {
+  /**
+   * @param {Trace} trace
+   * @param {Promise<void>} before what to wait for, unless the address names an analysis
+   */
+  constructor(trace, before) {
     this.trace = trace;
+    this.before = before;
     /** @type {Map<string, Analysis>} */
     this.known = new Map();
     this.choice = choiceInAddress();
@@ -46,6 +52,7 @@ class Gallery {
   }
 
   async start() {
+    if (this.choice.name === null) await this.before;
     try {
       const analyses = await analysesOf(this.trace.id);
       this.known = new Map(analyses.map((analysis) => [analysis.name, analysis]));

@@ -1,6 +1,8 @@
 // Answers of analyses.
 import { api, getJson } from "./api.js";
 
+const FOR_GPU_WORK = new Set(["overview", "temporal_breakdown", "recommendations"]); // apply to each trace with streams
+
 /** @type {Map<string, Promise<Analysis[]>>} */
 const lists = new Map();
 
@@ -18,23 +20,24 @@ export function analysesOf(id) {
 
 /**
  * The reason why an analysis does not apply to a trace; null if it does.
- * @param {string} id
+ * @param {Trace} trace
  * @param {string} name
  * @returns {Promise<string | null>}
  */
-export async function reasonAgainst(id, name) {
-  const analysis = (await analysesOf(id)).find((other) => other.name === name);
+export async function reasonAgainst(trace, name) {
+  if (trace.streams.length > 0 && FOR_GPU_WORK.has(name)) return null; // the list takes long: it reads the trace
+  const analysis = (await analysesOf(trace.id)).find((other) => other.name === name);
   return analysis && !analysis.applies ? (analysis.reason ?? "It does not apply to this trace.") : null;
 }
 
 /**
  * Request an analysis of a trace; null if it does not apply.
- * @param {string} id
+ * @param {Trace} trace
  * @param {string} name
  * @returns {Promise<AnalysisAnswer | null>}
  */
-export async function answerFor(id, name) {
-  return (await reasonAgainst(id, name)) === null ? answerOf(api("traces", id, "analysis", name)) : null;
+export async function answerFor(trace, name) {
+  return (await reasonAgainst(trace, name)) === null ? answerOf(api("traces", trace.id, "analysis", name)) : null;
 }
 
 /**

@@ -93,6 +93,35 @@
     },
   });
 
+  // The UI starts its own engine ahead, which takes a second of a core. It is needed only for a file that is opened later.
+  const Worker = window.Worker;
+
+  class WorkerOnUse {
+    /** @param {string} address */
+    constructor(address) {
+      this.address = address;
+      /** @type {Worker | null} */
+      this.worker = null;
+    }
+
+    /**
+     * @param {any} message
+     * @param {Transferable[]} transferred
+     */
+    postMessage(message, transferred) {
+      this.worker ??= new Worker(this.address);
+      this.worker.postMessage(message, transferred);
+    }
+
+    terminate() {
+      this.worker?.terminate();
+    }
+  }
+
+  window.Worker = /** @type {any} */ (function (/** @type {string} */ address, /** @type {WorkerOptions} */ options) {
+    return String(address).endsWith('/engine_bundle.js') ? new WorkerOnUse(address) : new Worker(address, options);
+  });
+
   // The UI would register a worker that caches one version of itself for the whole origin.
   if (navigator.serviceWorker) {
     navigator.serviceWorker.register = () => Promise.reject(new Error('This copy of the UI uses no service worker.'));

@@ -123,8 +123,7 @@ function settle(trace) {
   byId("contents").open = trace.state !== "ready"; // without an analysis, the facts are what the page has
   if (trace.state === "ready") {
     startOverview(trace);
-    startVerdict(trace);
-    startAnalyses(trace);
+    startAnalyses(trace, { after: startVerdict(trace) });
     startEngine(trace);
     startCut(trace, { onMade: async () => showChildren(await childrenOf(trace), trace) });
     startListener(trace);

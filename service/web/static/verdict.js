@@ -21,7 +21,7 @@ const STEP_SERIES = [
 ];
 
 /**
- * Fill and show the panel.
+ * Fill and show the panel: the time as soon as it is known, then the advice.
  * @param {Trace} trace
  */
 export async function startVerdict(trace) {
@@ -29,9 +29,13 @@ export async function startVerdict(trace) {
   const body = byId("verdict-body");
   body.replaceChildren(el("p", { class: "muted" }, "Reading the trace …"));
   try {
-    const [time, advice] = await Promise.all([answerFor(trace.id, "temporal_breakdown"), answerFor(trace.id, "recommendations")]);
-    const parts = time === null ? await hostTime(trace) : [deviceTime(recordsOf(time.tables.breakdown))];
-    body.replaceChildren(...parts, ...(advice === null ? [] : adviceOf(advice, () => trace)));
+    const advising = answerFor(trace, "recommendations");
+    advising.catch(() => null); // reported below, once there is the time
+    const time = await answerFor(trace, "temporal_breakdown");
+    const waiting = el("p", { class: "muted" }, "Looking for what to try first …");
+    body.replaceChildren(...(time === null ? await hostTime(trace) : [deviceTime(recordsOf(time.tables.breakdown))]), waiting);
+    const advice = await advising;
+    waiting.replaceWith(...(advice === null ? [] : adviceOf(advice, () => trace)));
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const note = el("div", { class: "note bad", role: "alert" });
@@ -45,7 +49,7 @@ export async function startVerdict(trace) {
  * @param {Trace} trace
  */
 async function hostTime(trace) {
-  const [steps, operators] = await Promise.all([answerFor(trace.id, "steps"), answerFor(trace.id, "operators")]);
+  const [steps, operators] = await Promise.all([answerFor(trace, "steps"), answerFor(trace, "operators")]);
   /** @type {HTMLElement[]} */
   const parts = [el("p", { class: "verdict-sentence", "data-testid": "verdict-sentence" }, "No work ran on a GPU in this trace.")];
   if (steps !== null) {

@@ -67,7 +67,7 @@ export class Overview {
   async start() {
     this.width = Math.floor(this.scroller.clientWidth);
     try {
-      const reason = await reasonAgainst(this.trace.id, "overview");
+      const reason = await reasonAgainst(this.trace, "overview");
       if (reason !== null) {
         this.showEmpty(reason);
         return;
