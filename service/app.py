@@ -54,7 +54,7 @@ from service.http.services import Services
 from service.jobs.retrying import until_written
 from service.settings import Settings
 from service.trace.errors import TracedockError
-from service.web import pages
+from service.web import assets, pages
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Application:
         app.include_router(health.router, dependencies=checked)
         app.include_router(pages.router(), dependencies=checked)
         app.add_exception_handler(404, pages.not_found_handler(problems.framework_problem))
-        app.mount("/static", declares("public")(pages.static_app()))
+        app.mount(assets.STATIC_PATH, declares("public")(assets.static_app()))
         describe = app.openapi
 
         def openapi() -> dict[str, Any]:

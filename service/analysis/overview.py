@@ -13,6 +13,7 @@ from service.analysis.facts.timeline import BUSY, COMM, COMPUTE, LAUNCHES, MEM, 
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, count, ns, table_of, table_of_rows, word
 from service.analysis.timeline_file import timeline_of
+from service.store.census import steps_in
 from service.trace.errors import BadAnalysisRequest
 from service.trace.summary import Step
 
@@ -81,7 +82,7 @@ class OverviewParameters(WorkParameters):
 def answer(scope: Scope, parameters: OverviewParameters) -> Tables:
     """Return what runs in each bin of the window."""
     timeline = timeline_of(scope, parameters)
-    steps = scope.cached("overview steps", lambda: _step_times(scope.recorded_steps or ()))
+    steps = scope.cached("overview steps", lambda: _step_times(_steps_of(scope)))
     start, end = _window(timeline, steps, parameters)
     overlapping = np.flatnonzero((steps[1] < end) & (steps[2] > start))
     edges = np.array([start + (end - start) * edge // parameters.bins for edge in range(parameters.bins + 1)], np.int64)
@@ -102,6 +103,10 @@ def answer(scope: Scope, parameters: OverviewParameters) -> Tables:
         "launches": table_of(CALLS, _calls(scope.rank, timeline, edges)),
         "memory": table_of_rows(ALLOCATED, _allocated(scope.rank, timeline, edges)),
     }
+
+
+def _steps_of(scope: Scope) -> Sequence[Step]:
+    return steps_in(scope.db) if scope.recorded_steps is None else scope.recorded_steps
 
 
 def _step_times(steps: Sequence[Step]) -> Ints:

@@ -99,10 +99,15 @@ def advice(answer: Answer) -> Sequence[Block]:
     evidence = answer.rows("evidence")
     blocks: list[Block] = []
     for row in answer.rows("recommendations"):
+        rows = [figure for figure in evidence if (figure["rule"], figure["device"]) == (row["rule"], row["device"])]
+        several = len({figure["rank"] for figure in rows}) > 1
         figures = [
-            Fact(figure["measure"], figure["value"], figure["unit"])
-            for figure in evidence
-            if (figure["rule"], figure["device"], figure["rank"]) == (row["rule"], row["device"], row["rank"])
+            Fact(
+                f"{_rank(figure['rank'])}: {figure['measure']}" if several else figure["measure"],
+                figure["value"],
+                figure["unit"],
+            )
+            for figure in rows
         ]
         blocks.append(Advice(row["advice"], row["reason"], figures))
     return blocks or [Sentence("No check found something to improve.")]

@@ -1,4 +1,4 @@
-"""The HTML pages and their static files.
+"""The HTML pages.
 
 The pages are shells: their scripts request all data from the JSON API of the same origin. So nothing here reads a
 store, and the page of an unknown trace is still a page, whose script shows the API's problem.
@@ -10,14 +10,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
-from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
-from starlette.types import Scope
 
-from service.web.modules import STATIC, imported_by
-
-STATIC_PATH = "/static"
-"""Path below the application's root path at which templates expect `static_app`."""
+from service.web.assets import STATIC_PATH, imported_by, release
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -47,6 +42,7 @@ def page(request: Request, template: str, *, status: int = 200, **context: Any) 
     """Return a page made of a template."""
     context["visitor"] = request.scope.get("visitor")
     context["root"] = _root(request)
+    context["static"] = f"{context['root']}{STATIC_PATH}/{release()}"
     context["path"] = request.url.path.removeprefix(context["root"])
     return _templates.TemplateResponse(request, template, context, status_code=status, headers=_HEADERS)
 
@@ -147,17 +143,3 @@ def router() -> APIRouter:
         return page(request, "login.html", wanted=next, failed=failed is not None)
 
     return pages
-
-
-def static_app() -> StaticFiles:
-    """Return the app for the style sheet and scripts of the pages, to mount at `STATIC_PATH`."""
-    return _Revalidated(directory=STATIC)
-
-
-class _Revalidated(StaticFiles):
-    """Static files that browsers revalidate by ETag each time, so that modules of two releases never mix."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers.setdefault("Cache-Control", "no-cache")
-        return response

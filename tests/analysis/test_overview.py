@@ -178,9 +178,11 @@ def test_file_and_events_have_the_same_answer(read_once: Any, tmp_path: Path, na
 
 
 def test_selection_has_an_overview_of_its_own(ask: Ask) -> None:
-    events = [op(0, 9, tid=1), op(0, 2, tid=2)]
+    events = [op(0, 9, tid=1), op(0, 2, tid=2), step(3, 0, 10), step(4, 10, 5)]
     [thread] = ask("overview", events, selection=Selection(threads=["1/2"]))["tracks"]
     assert (thread["thread"], thread["busy_ns"]) == ("2", 2000)
+    selected = ask("overview", events, selection=Selection(steps=[3]))
+    assert [(row["step"], row["start_ns"], row["end_ns"]) for row in selected["steps"]] == [(3, 0, 10_000)]
 
 
 @needs_shared

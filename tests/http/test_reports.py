@@ -71,6 +71,9 @@ def test_report_on_a_run_names_its_late_rank(server: Server, run_ids: list[str])
     (late,) = [row for row in ranks if row["straggler"] == "yes"]
     assert f"Late the most: rank {late['rank']}." in text
     assert f"Other ranks wait {readable(late['waited_for_ns'], 'ns')} for that." in text
+    for figure in rows(server, path, "recommendations", "evidence"):
+        if figure["rule"] == "communication":  # a figure of each rank
+            assert f"rank {figure['rank']}: {figure['measure']}" in text
     shown = cells(text, "Ranks, the latest first")
     assert {row[0] for row in shown} == {str(row["rank"]) for row in ranks}
     assert "- Ranks: 0, 1 of 2" in text

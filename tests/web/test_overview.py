@@ -14,6 +14,8 @@ from playwright.sync_api import Locator, Page, expect
 from tests.server import Server
 from tests.web.viewer import Viewer
 
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+
 Box = dict[str, float]
 
 # What the canvas draws: the range of its data, the lengths in each bin of each lane, and the place of each row.
@@ -265,6 +267,17 @@ def test_visible_range_is_a_table_with_exact_times(page: Page, server: Server, g
         for track, label in zip(answer["tracks"], labels, strict=True):
             busy = rows.filter(has_text=label).locator("td").nth(1)
             expect(busy).to_have_attribute("title", times.get(track["track"], "0 ns"))
+
+
+def test_merged_trace_shows_the_steps_of_its_first_rank(page: Page, server: Server) -> None:
+    ranks = [server.upload(path)["id"] for path in sorted(EXAMPLES.glob("gpt_rank*.json.gz"))]
+    job = server.api.post("/traces/merge", json={"traces": ranks}).json()
+    [merged] = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()["result"]["traces"]
+    steps = [row for row in analysis(server, merged)["steps"] if row["rank"] == 0]
+    overview = Overview.open(page, server, merged)
+    assert [number for number, _, _ in overview.drawn()["steps"]] == [row["step"] for row in steps]
+    overview.canvas.press("]")
+    assert overview.window() == (steps[0]["start_ns"], steps[0]["end_ns"])
 
 
 def test_clicked_step_is_chosen_exactly(page: Page, server: Server, gpu_id: str) -> None:

@@ -61,13 +61,16 @@ function linksOf({ rule, name, start_ns, end_ns }, trace) {
 /** @param {Row[]} figures */
 function figuresOf(figures) {
   if (figures.length === 0) return null;
-  return el("dl", { class: "figures small" }, figures.map(({ measure, value, unit }) => el("div", {}, el("dt", {}, String(measure)), el("dd", {}, readable(/** @type {Int} */ (value), /** @type {string} */ (unit))))));
+  const several = new Set(figures.map(({ rank }) => rank)).size > 1;
+  return el("dl", { class: "figures small" }, figures.map(({ rank, measure, value, unit }) => el("div", {}, el("dt", {}, `${several ? `rank ${rank}: ` : ""}${measure}`), el("dd", {}, readable(/** @type {Int} */ (value), /** @type {string} */ (unit))))));
 }
 
 /** @param {Row[]} checks */
 function checksOf(checks) {
-  const items = checks.map(({ rule, device, value, limit, unit, found }) => {
-    const what = `${RULES[String(rule)] ?? rule}${device === null ? "" : ` (GPU ${device})`}`;
+  const several = new Set(checks.map(({ rank }) => rank)).size > 1;
+  const items = checks.map(({ rank, rule, device, value, limit, unit, found }) => {
+    const of = [rank === null || !several ? "" : `rank ${rank}`, device === null ? "" : `GPU ${device}`].filter(Boolean).join(", ");
+    const what = `${RULES[String(rule)] ?? rule}${of && ` (${of})`}`;
     const figure = value === null ? "the trace does not show it" : `${readable(/** @type {Int} */ (value), String(unit))}, limit ${readable(/** @type {Int} */ (limit), String(unit))}`;
     return el("li", { "data-found": String(found) }, `${what}: ${figure}`);
   });

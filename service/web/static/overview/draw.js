@@ -250,7 +250,7 @@ function drawGrid(context, { view, width, height }, { left, head, theme }) {
  * @param {{ y: number, left: number, theme: Theme }} place
  */
 function drawSteps(context, { source, view, width }, { y, left, theme }) {
-  drawLabel(context, "Steps", y + STEPS / 2 - 1, left, theme);
+  drawLabel(context, source.hasRanks ? `Steps of rank ${source.stepsRank}` : "Steps", y + STEPS / 2 - 1, left, theme);
   const scale = (width - left) / view.span;
   const inner = STEPS - 3;
   let covered = -1; // pixels up to which bands without a number are drawn

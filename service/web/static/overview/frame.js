@@ -87,6 +87,9 @@ export class FrameSource {
     /** @type {StepBand[]} */
     this.steps = [];
     this.stepsCount = 0;
+    /** @type {number | null} */
+    this.stepsRank = null; // the steps of one rank are drawn: those of several would cover each other
+    this.hasRanks = false;
     this.longestStep = 0;
     /** @type {AbortController | null} */
     this.asking = null;
@@ -103,8 +106,9 @@ export class FrameSource {
     const [start, end] = [smallest(window.start_ns), largest(window.end_ns)];
     this.start = start;
     this.length = Number(end - start);
-    this.stepsCount = window.steps.reduce((sum, count) => sum + Number(count), 0);
     this.takeSteps(tables);
+    this.stepsCount = Number(window.steps[Math.max(0, window.rank.indexOf(this.stepsRank))]);
+    this.hasRanks = window.rank.length > 1;
     // the ranks of a merged trace have windows of their own: their bins differ, until one window is asked for
     const isOneWindow = window.start_ns.length === 1;
     return isOneWindow ? new Frame(tables, { from: 0, to: this.length, bins }) : this.range(0, this.length, bins, lanes);
@@ -120,9 +124,10 @@ export class FrameSource {
   /** @param {Record<string, { columns: Column[], values: any[][] }>} tables */
   takeSteps(tables) {
     const { rank, step, start_ns, end_ns } = columnsOf(tables.steps);
+    this.stepsRank = rank[0] ?? null;
     this.steps = start_ns.map((begin, row) => ({
       rank: rank[row], number: step[row], start_ns: begin, end_ns: end_ns[row], from: this.since(begin), to: this.since(end_ns[row]),
-    }));
+    })).filter((band) => band.rank === this.stepsRank);
     this.steps.sort((a, b) => a.from - b.from);
     this.longestStep = this.steps.reduce((longest, { from, to }) => Math.max(longest, to - from), 0);
   }
