@@ -758,7 +758,10 @@ def _refusal(response: httpx.Response) -> ApiError:
     if response.headers.get("content-type", "").startswith("application/problem+json"):
         return ApiError.of_problem(_document(response), response.status_code)
     title = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
-    return ApiError(f"http_{response.status_code}", title, response.text[:500].strip(), response.status_code)
+    detail = f"This is not the answer of a Tracedock server, but of another program or a proxy at {response.url.host}."
+    if response.headers.get("content-type", "").startswith("text/plain"):
+        detail += f" It says: {response.text[:500].strip()}"
+    return ApiError(f"http_{response.status_code}", title, detail, response.status_code)
 
 
 def _retry_after(response: httpx.Response) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
@@ -32,8 +33,32 @@ from service.cli.report import report
 REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 
 
+SECTIONS = {
+    "Traces": ("upload", "import", "ls", "show", "download", "rm", "groups"),
+    "Questions": ("analyze", "report", "query", "open"),
+    "Parts and runs": ("split", "merge"),
+    "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token"),
+}
+"""The commands as the help lists them."""
+
+ANYWHERE = ("--url", "--token")
+"""Options that may stand before or after the command."""
+_WITH_VALUE = tuple(f"{option}=" for option in ANYWHERE)
+
+
 class Commands(TyperGroup):
     """Command group that converts exceptions into messages on stderr and exit codes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; the options of `ANYWHERE` after the command count as if they stood before it."""
+        return super().parse_args(ctx, _options_first(args))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click passes it
+        """Write the commands into the help, by section."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                width = formatter.width - 6 - max(map(len, self.commands))
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name."""
@@ -65,10 +90,17 @@ app = typer.Typer(
     "Perfetto UI.\n\n"
     "A TRACE is an id, the start of an id, a name, or `latest`. split, merge, download, analyze and report also accept "
     "a local file, and then need no server. A TRACE with a path, like ./rank0.json, is always a file. A bare name is a "
-    "file if there is one and the server has no trace of that name; if both exist, the command is refused.",
+    "file if there is one and the server has no trace of that name; if both exist, the command is refused.\n\n"
+    "--url and --token may stand before or after the command.",
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted, "
     "141 output pipe closed.",
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"tracedock {version('tracedock')}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -83,6 +115,9 @@ def server_url(
             help="API token; other users of this machine can see the option, but not the variable.",
         ),
     ] = "",
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Create the client for the commands."""
     try:
@@ -130,6 +165,22 @@ def main() -> NoReturn:
         sys.stderr.flush()
     status = 1 if isinstance(code, str) else code or 0
     os._exit(status)  # all files are closed; a regular exit takes up to two seconds to finalise all modules
+
+
+def _options_first(args: list[str]) -> list[str]:
+    """Return the arguments with the options of `ANYWHERE` moved to the front; those after `--` stay."""
+    end = args.index("--") if "--" in args else len(args)
+    moved: list[str] = []
+    kept: list[str] = []
+    rest = iter(args[:end])
+    for argument in rest:
+        if argument not in ANYWHERE:
+            (moved if argument.startswith(_WITH_VALUE) else kept).append(argument)
+        elif (value := next(rest, None)) is not None:
+            moved += [argument, value]
+        else:
+            return [argument]  # the parser reports that its value is missing
+    return moved + kept + args[end:]
 
 
 def _exit_code(error: ClientError) -> int:

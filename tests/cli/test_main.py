@@ -4,13 +4,16 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib.metadata import version
 from threading import Event
 
+import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from service.cli.main import app
-from tests.cli.conftest import COMMAND
-from tests.cli.double import Server, json_answer, trace
+from service.cli.main import SECTIONS, app
+from tests.cli.conftest import COMMAND, Run
+from tests.cli.double import Answer, Server, json_answer, trace
 
 
 def test_unreachable_server_is_exit_code_3_with_the_url_and_a_hint() -> None:
@@ -28,6 +31,49 @@ def test_invalid_url_is_wrong_usage() -> None:
     result = CliRunner().invoke(app, ["--url", "localhost:8700", "ls"])
     assert result.exit_code == 2
     assert "localhost:8700" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["ls", "--url", "{url}"], ["ls", "--url={url}"], ["ls", "--url", "{url}", "--token", "t"], ["--url={url}", "ls"]],
+)
+def test_url_and_token_may_follow_the_command(server: Server, arguments: list[str]) -> None:
+    server.traces = [trace("9f2c41d07a3b", "rank0.json")]
+    result = CliRunner().invoke(app, [argument.format(url=server.url) for argument in arguments])
+    assert result.exit_code == 0, result.stderr
+    assert "rank0.json" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"), [(["ls", "--url"], "requires an argument"), (["show", "--", "--url"], "--url")]
+)
+def test_option_without_a_value_and_text_after_two_dashes_are_not_moved(
+    server: Server, arguments: list[str], reason: str
+) -> None:
+    result = CliRunner().invoke(app, arguments, env={"TRACEDOCK_URL": server.url})
+    assert result.exit_code in {1, 2}
+    assert reason in result.stderr
+
+
+def test_version_is_that_of_the_package() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"tracedock {version('tracedock')}\n")
+
+
+def test_help_lists_each_command_in_one_section() -> None:
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(get_command(app).commands)  # type: ignore[attr-defined] # it is a group
+    text = CliRunner().invoke(app, ["--help"]).stdout
+    assert [text.index(f"\n{title}:") for title in SECTIONS] == sorted(text.index(f"\n{title}:") for title in SECTIONS)
+
+
+def test_answer_of_another_program_is_named_and_its_page_is_not_shown(run: Run, server: Server) -> None:
+    server.script("GET", "/traces", Answer(404, b"<html><h1>Nothing here</h1></html>", "text/html"))
+    result = run("ls")
+    assert result.exit_code == 1
+    assert "HTTP 404 Not Found" in result.stderr
+    assert "not the answer of a Tracedock server" in result.stderr
+    assert "<h1>" not in result.stderr
 
 
 def test_ctrl_c_ends_a_running_query_with_130_and_no_traceback(server: Server, environment: dict[str, str]) -> None:
