@@ -52,9 +52,9 @@ function linksOf({ rule, name, start_ns, end_ns }, trace) {
     const [start, end] = [BigInt(/** @type {Int} */ (start_ns)), BigInt(/** @type {Int} */ (end_ns))];
     const margin = BigInt(Math.ceil(MARGIN * Number(end - start)));
     const href = perfettoOf(trace.id, { window: { start_ns: start - margin, end_ns: end + margin } });
-    links.push(el("a", { href, target: "_blank", rel: "noopener", title: name, "data-testid": "advice-place" }, `Show ${duration(end - start)} of it in Perfetto`), " ");
+    links.push(el("a", { href, target: "_blank", rel: "noopener", title: name, "data-testid": "advice-place" }, `Show ${duration(end - start)} of it in Perfetto`));
   }
-  if (rule === "communication" && trace?.group) links.push(el("a", { href: groupPageOf(trace.group.id) }, `The run ${trace.group.name}`));
+  if (rule === "communication" && trace?.group) links.push(links.length > 0 ? " · " : "", el("a", { href: groupPageOf(trace.group.id) }, `The run ${trace.group.name}`));
   return links;
 }
 
