@@ -11,6 +11,7 @@ import httpx
 import psutil
 
 from tests.forked import WITHOUT_PANDAS, ForkedProcess, WarmInterpreter
+from tests.waiting import PATIENCE_S
 
 INTERPRETER = WarmInterpreter()
 """Starts the servers of the tests of this process."""
@@ -42,7 +43,7 @@ class Server:
         self._port = 0
         self.log_file: TextIO
         self.url = ""
-        self.api = httpx.Client(timeout=60, trust_env=False)
+        self.api = httpx.Client(timeout=PATIENCE_S, trust_env=False)
 
     def start(self) -> "Server":
         """Start, and return once it listens; a restart keeps the port."""
@@ -101,7 +102,7 @@ class Server:
     def _wait_for_exit(self) -> int:
         """Wait for the process, close its files, and return its exit status."""
         assert self._process
-        status = self._process.wait(timeout=120)
+        status = self._process.wait(timeout=PATIENCE_S)
         if self._process.stdout:
             self._process.stdout.close()
         self.log_file.close()
@@ -109,10 +110,12 @@ class Server:
 
     # -- requests that many tests send ------------------------------------------------------------------------
 
-    def upload(self, path: Path, name: str | None = None, wait: float = 60) -> dict[str, Any]:
+    def upload(self, path: Path, name: str | None = None, wait: float = PATIENCE_S) -> dict[str, Any]:
         """Upload a file, wait up to `wait` seconds for its ingest, and return its trace."""
         with path.open("rb") as file:
-            answer = self.api.put(f"/traces/{name or path.name}", params={"wait": wait}, content=file)
+            answer = self.api.put(
+                f"/traces/{name or path.name}", params={"wait": wait}, content=file, timeout=wait + PATIENCE_S
+            )
         assert answer.status_code == 201, answer.text
         trace: dict[str, Any] = answer.json()
         return trace

@@ -14,7 +14,7 @@ from tests.processes import has_reaped, living
 from tests.server import Server, bytes_read
 from tests.traces import TraceShape, expected, sized, write_trace
 from tests.tus import begin, id_of, send
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 StartServer = Callable[..., Server]
 BLOCK = 1 << 20  # bytes of an upload; the worker is notified after each block
@@ -44,7 +44,7 @@ class Sender:
         earlier = set(incoming(server))
         self._unsent = body
         self.sent = 0
-        self.wire = socket.create_connection((host, int(port)), timeout=60)
+        self.wire = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         head = f"PUT /api/v1/traces/slow.json?wait={wait} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
         head += f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n"
         head += f"Repr-Digest: sha-256=:{digest}:\r\n" if digest else ""
@@ -269,7 +269,7 @@ def test_killed_server_ends_its_worker_and_leaves_nothing(server: Server, body: 
 
         server.kill()
 
-        psutil.wait_procs([worker], timeout=20)
+        psutil.wait_procs([worker], timeout=PATIENCE_S)
         assert not worker.is_running()
     server.start()
     assert files(server) == set()
@@ -284,10 +284,10 @@ def test_stopped_server_ends_within_its_deadline(start_server: StartServer, body
 
         psutil.Process(server.pid).send_signal(signal.SIGTERM)
 
-        psutil.wait_procs([worker], timeout=20)
+        psutil.wait_procs([worker], timeout=PATIENCE_S)
         assert not worker.is_running()
         assert server._process
-        assert server._process.wait(timeout=20) == 0
+        assert server._process.wait(timeout=PATIENCE_S) == 0
     assert files(server) == set()
 
 

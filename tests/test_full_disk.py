@@ -287,7 +287,7 @@ def test_a_server_starts_reads_and_deletes_on_a_full_disk(server: Server, disk: 
         server.kill()
     else:
         assert server.stop() == 0
-        server.api = httpx.Client(timeout=60, trust_env=False)
+        server.api = httpx.Client(timeout=PATIENCE_S, trust_env=False)
         disk.leave(0)
 
     server.start()

@@ -14,6 +14,7 @@ from tests.link import Link
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 from tests.tus import begin, id_of
+from tests.waiting import PATIENCE_S
 
 CHUNK = 1 << 20
 
@@ -36,7 +37,7 @@ class Sending:
         self._process = subprocess.Popen(self._command)
 
     def end(self) -> None:
-        assert self._process.wait(timeout=60) == 0
+        assert self._process.wait(timeout=PATIENCE_S) == 0
 
 
 @contextmanager
@@ -76,7 +77,7 @@ def survive(server: Server, path: Path, log: Path, kinds: Sequence[str], chance:
                     link.cut()
         client.end()
 
-    trace = server.api.get(f"/traces/{id_of(upload)}", params={"wait": 60}).json()
+    trace = server.api.get(f"/traces/{id_of(upload)}", params={"wait": PATIENCE_S}).json()
     assert (trace["state"], trace["size"]) == ("ready", size)
     assert trace["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (server.data / "originals" / trace["id"]).read_bytes() == path.read_bytes()

@@ -60,7 +60,7 @@ def in_thread(server: Server, method: str, path: str, body: dict[str, object] | 
     """Start a thread that sends a request and accepts every outcome: its server may be killed."""
 
     def send() -> None:
-        with httpx.Client(timeout=60, trust_env=False) as client, suppress(httpx.TransportError):
+        with httpx.Client(timeout=PATIENCE_S, trust_env=False) as client, suppress(httpx.TransportError):
             client.request(method, f"{server.url}/api/v1{path}", json=body)
 
     thread = Thread(target=send)
@@ -183,7 +183,7 @@ class Round:
         """Check that all acknowledged work becomes ready, and that the data folder holds nothing else."""
         children = set()
         for job_id in self.jobs:
-            job = self.server.api.get(f"/jobs/{job_id}", params={"wait": 60}).json()
+            job = self.server.api.get(f"/jobs/{job_id}", params={"wait": PATIENCE_S}).json()
             assert (job["state"], job["error"]) == ("done", None), label
             children |= set(job["result"]["traces"])
         folder, digest = self.server.data, hashlib.sha256(self.body).hexdigest()
@@ -196,7 +196,7 @@ class Round:
             self.server.api.delete(f"/traces/{trace_id}").raise_for_status()
         ids -= children
         for trace_id in ids:
-            trace = self.server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()
+            trace = self.server.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json()
             assert (trace["state"], trace["sha256"], trace["error"]) == ("ready", digest, None), label
             assert (folder / "originals" / trace_id).stat().st_size == len(self.body)
         for close in self.cleanup:

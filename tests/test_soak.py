@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 from service.engine.trace_processor import wire
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.system
 
@@ -100,7 +101,7 @@ class Soak:
     def uploads(self, api: httpx.Client, chance: random.Random) -> None:
         """Upload a trace, wait for it, and delete it."""
         body = self.path.read_bytes()
-        answer = api.put(f"/traces/soak-{chance.randrange(3)}.json", params={"wait": 60}, content=body)
+        answer = api.put(f"/traces/soak-{chance.randrange(3)}.json", params={"wait": PATIENCE_S}, content=body)
         if answer.is_success:
             api.delete(f"/traces/{answer.json()['id']}")
 
@@ -126,7 +127,7 @@ class Soak:
     def cuts(self, api: httpx.Client, chance: random.Random) -> None:
         """Split a trace, and delete the children."""
         by = chance.choice(["step", "stream"])
-        job = api.post(f"/traces/{self.trace}/split", params={"wait": 60}, json={"by": by}).json()
+        job = api.post(f"/traces/{self.trace}/split", params={"wait": PATIENCE_S}, json={"by": by}).json()
         for trace_id in (job.get("result") or {}).get("traces", []):
             api.delete(f"/traces/{trace_id}")
 

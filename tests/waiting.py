@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 """Seconds that a test waits for a sound server, which has less of a busy machine."""
 
 _INTERVAL_S = 0.005

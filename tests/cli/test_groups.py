@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from service.cli.main import app
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 
 Run = Callable[..., Result]
 
@@ -44,7 +45,7 @@ def imported(real: Server, ask: Run) -> list[str]:
     """Return the ids of the ranks, ready and in one group."""
     ids = ask("import", "run", "--group", "my run").stdout.split()
     for trace_id in ids:
-        assert real.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
+        assert real.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json()["state"] == "ready"
     return ids
 
 
@@ -136,7 +137,7 @@ def test_group_is_merged_and_deleted(real: Server, ask: Run, root: Path) -> None
     ask("import", "run/rank*.json", "--group", "gone soon", "--mode", "copy")
     shown = ask("groups", "show", "gone soon", "--json")
     for line in real.api.get("/traces").json()["traces"]:
-        real.api.get(f"/traces/{line['id']}", params={"wait": 60})
+        real.api.get(f"/traces/{line['id']}", params={"wait": PATIENCE_S})
 
     merged = ask("groups", "merge", "gone soon", "--name", "all.json")
     assert merged.exit_code == 0, merged.stderr

@@ -13,6 +13,7 @@ from tests.link import Link
 from tests.server import Server
 from tests.test_interruptions import received
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import PATIENCE_S
 
 SIZE = 6 * 10**6
 
@@ -46,7 +47,7 @@ def test_upload_command_resumes_after_an_interruption(
         else:
             server.kill()
             server.start()
-        out, err = sending.communicate(timeout=60)
+        out, err = sending.communicate(timeout=PATIENCE_S)
     assert sending.returncode == 0, err
     assert "resumed.json: the connection to the server" in err
     assert "retrying in" in err

@@ -19,6 +19,7 @@ from service.store.tokens import Scope, Tokens
 from tests.http.conftest import sent_raw
 from tests.server import Server
 from tests.tus import CHUNK, VERSION, metadata
+from tests.waiting import PATIENCE_S
 
 EVIL = "https://evil.example"
 NO_TRACE = "0" * 12
@@ -82,7 +83,11 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 @pytest.fixture(scope="module")
 def trace(guarded: Guarded, step_trace: Path) -> str:
     answer = guarded.ask(
-        "PUT", "/api/v1/traces/doors.json.gz", guarded.writer, params={"wait": 60}, content=step_trace.read_bytes()
+        "PUT",
+        "/api/v1/traces/doors.json.gz",
+        guarded.writer,
+        params={"wait": PATIENCE_S},
+        content=step_trace.read_bytes(),
     )
     assert answer.status_code == 201
     return str(answer.json()["id"])

@@ -13,6 +13,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.http.shapes import Analyses, Answer
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -115,7 +116,7 @@ def test_analysis_of_several_ranks_lists_the_skipped_ranks(server: Server, ranks
 
 
 def test_ranks_of_a_merged_trace_are_distinguished(server: Server, ranks: list[str]) -> None:
-    job = server.api.post("/traces/merge", params={"wait": 60}, json={"traces": ranks, "align": "none"}).json()
+    job = server.api.post("/traces/merge", params={"wait": PATIENCE_S}, json={"traces": ranks, "align": "none"}).json()
     [merged] = job["result"]["traces"]
     apart = ask(server, ranks[0], "temporal_breakdown", traces=ranks[1]).json()["tables"]
     assert ask(server, merged, "temporal_breakdown").json()["tables"] == apart

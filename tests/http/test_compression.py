@@ -12,6 +12,7 @@ import pytest
 
 from service.http.middleware.compression import MIN_BYTES, accepts_gzip
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 
 GZIP = {"Accept-Encoding": "gzip"}
 IDENTITY = {"Accept-Encoding": "identity"}
@@ -20,7 +21,7 @@ IDENTITY = {"Accept-Encoding": "identity"}
 def fetched(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[httpx.Headers, bytes]:
     """Return the headers and the bytes of a response as they were sent, but for chunks."""
     address = urlsplit(server.url)
-    connection = http.client.HTTPConnection(str(address.hostname), address.port or 80, timeout=60)
+    connection = http.client.HTTPConnection(str(address.hostname), address.port or 80, timeout=PATIENCE_S)
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     response = connection.getresponse()
     body = response.read()
@@ -116,7 +117,7 @@ def test_small_text_is_sent_as_it_is(server: Server) -> None:
 @contextmanager
 def streamed(server: Server, path: str) -> Iterator[http.client.HTTPResponse]:
     address = urlsplit(server.url)
-    connection = http.client.HTTPConnection(str(address.hostname), address.port or 80, timeout=60)
+    connection = http.client.HTTPConnection(str(address.hostname), address.port or 80, timeout=PATIENCE_S)
     connection.request("GET", path, headers=GZIP)
     yield connection.getresponse()
     connection.close()

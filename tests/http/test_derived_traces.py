@@ -13,7 +13,7 @@ from tests.analysis.training import Training
 from tests.conftest import DATA
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 RANKS = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
 
@@ -44,7 +44,7 @@ def split(server: Server, trace_id: object, *, wait: float = 60, **request: obje
 def created_traces(server: Server, answer: Any) -> list[dict[str, Any]]:
     """Wait for the job of a response, and return the traces that it has created."""
     assert answer.status_code == 202, answer.text
-    job = server.api.get(answer.headers["location"].removeprefix("/api/v1"), params={"wait": 60}).json()
+    job = server.api.get(answer.headers["location"].removeprefix("/api/v1"), params={"wait": PATIENCE_S}).json()
     assert (job["state"], job["error"]) == ("done", None)
     return [server.api.get(f"/traces/{trace_id}").json() for trace_id in job["result"]["traces"]]
 
@@ -96,7 +96,7 @@ def test_overlay_creates_a_trace_with_the_critical_path(server: Server, tmp_path
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=10).events}))
     trace_id = server.upload(path)["id"]
     request = {"analysis": "critical_path", "selection": {"steps": [1]}}
-    answer = server.api.post(f"/traces/{trace_id}/overlay", params={"wait": 60}, json=request)
+    answer = server.api.post(f"/traces/{trace_id}/overlay", params={"wait": PATIENCE_S}, json=request)
     (child,) = created_traces(server, answer)
     assert (child["name"], child["parent"]) == ("steps.critical-path.pt.trace.json.gz", trace_id)
     assert child["selection"] == {"steps": [1]}
@@ -182,7 +182,7 @@ def test_cancelled_split_leaves_nothing(server: Server, large: str) -> None:
 def test_job_reports_its_progress(server: Server, large: str) -> None:
     job = split(server, large, wait=0, by="parts", value=2).json()
     assert job["progress"]["events_total"] > 0
-    done = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
+    done = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()
     assert done["progress"]["events"] == done["progress"]["events_total"] >= job["progress"]["events_total"]
     for child in done["result"]["traces"]:
         assert server.api.delete(f"/traces/{child}").status_code == 204
@@ -207,7 +207,7 @@ def test_split_continues_after_a_kill_of_the_server(start_server: Callable[..., 
     server.kill()
     maker.wait(20)  # the process ends with its server
     server.start()
-    done = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
+    done = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()
     assert done["state"] == "done"
     children = server.api.get("/traces", params={"parent": trace_id}).json()["traces"]
     assert sorted(child["id"] for child in children) == sorted(done["result"]["traces"])
@@ -232,7 +232,7 @@ def test_dying_job_process_is_restarted_a_limited_number_of_times(
         return len(killed) == 2
 
     until(kill_another)
-    failed = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
+    failed = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()
     assert (failed["state"], failed["error"]["code"], failed["error"]["attempts"]) == ("failed", "job_died", 2)
     assert "was killed by SIGKILL" in failed["error"]["detail"]
     until(lambda: list((server.data / "making").iterdir()) == [])
@@ -248,7 +248,9 @@ def test_unknown_job_is_not_found(server: Server) -> None:
 
 
 def test_ranks_are_merged_into_one_trace(server: Server, ranks: list[str]) -> None:
-    answer = server.api.post("/traces/merge", params={"wait": 60}, json={"traces": ranks, "name": "run.json.gz"})
+    answer = server.api.post(
+        "/traces/merge", params={"wait": PATIENCE_S}, json={"traces": ranks, "name": "run.json.gz"}
+    )
     (merged,) = created_traces(server, answer)
     originals = [server.api.get(f"/traces/{trace_id}").json() for trace_id in ranks]
     assert merged["name"] == "run.json.gz"
@@ -275,7 +277,9 @@ def test_merged_parts_equal_their_trace(server: Server, trace: dict[str, Any]) -
             child["id"]
             for child in created_traces(server, split(server, trace["id"], by="parts", value=4, selection=selection))
         ]
-        (whole,) = created_traces(server, server.api.post("/traces/merge", params={"wait": 60}, json={"traces": parts}))
+        (whole,) = created_traces(
+            server, server.api.post("/traces/merge", params={"wait": PATIENCE_S}, json={"traces": parts})
+        )
         return whole
 
     whole = reunited(straddle="start")

@@ -12,6 +12,7 @@ import pytest
 from service.http import shapes
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 
 StartServer = Callable[..., Server]
 
@@ -23,7 +24,9 @@ def grouped(server: Server, folder: Path, group: str, ranks: int = 2) -> list[st
     ids = []
     for rank in range(ranks):
         file = write_trace(folder / f"rank{rank}.json", TraceShape(rank=rank, world_size=ranks, seed=next(_numbers)))
-        answer = server.api.put(f"/traces/{file.name}", params={"wait": 60, "group": group}, content=file.read_bytes())
+        answer = server.api.put(
+            f"/traces/{file.name}", params={"wait": PATIENCE_S, "group": group}, content=file.read_bytes()
+        )
         assert answer.status_code == 201, answer.text
         ids.append(answer.json()["id"])
     return ids
@@ -94,7 +97,7 @@ NAMES = ["llama/70B", "llama 70B, before", "100%", "a+b", "ラマ/七十", "..",
 def test_group_accepts_any_printable_name(name: str, server: Server, tmp_path: Path) -> None:
     file = write_trace(tmp_path / "rank0.json", TraceShape(seed=next(_numbers)))
     uploaded = server.api.put(
-        "/traces/rank0.json", params={"wait": 60, "group": name}, content=file.read_bytes()
+        "/traces/rank0.json", params={"wait": PATIENCE_S, "group": name}, content=file.read_bytes()
     ).json()
     group_id = uploaded["group"]["id"]
     assert uploaded["group"]["name"] == name
@@ -165,7 +168,7 @@ def test_analysis_of_a_group_equals_that_of_its_traces(server: Server, run: tupl
 
 def test_failed_rank_is_left_out_of_an_analysis_and_reported(server: Server, tmp_path: Path) -> None:
     (good,) = grouped(server, tmp_path, "half", ranks=1)
-    bad = server.api.put("/traces/rank1.json", params={"wait": 60, "group": "half"}, content=b"no").json()["id"]
+    bad = server.api.put("/traces/rank1.json", params={"wait": PATIENCE_S, "group": "half"}, content=b"no").json()["id"]
 
     answer = server.api.get(f"/groups/{group_of(server, good)}/analysis/gpu_summary")
 
@@ -186,7 +189,7 @@ def cycles(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
         shape = TraceShape(rank=rank, world_size=2, steps=2, first_step=first_step, seed=next(_numbers))
         file = write_trace(folder / f"{name}.json", shape)
         answer = server.api.put(
-            f"/traces/{file.name}", params={"wait": 60, "group": "turns"}, content=file.read_bytes()
+            f"/traces/{file.name}", params={"wait": PATIENCE_S, "group": "turns"}, content=file.read_bytes()
         )
     return str(answer.json()["group"]["id"])
 
@@ -301,7 +304,7 @@ def test_analysis_of_a_group_lists_unready_traces_or_waits_for_them(
 
 
 def test_group_is_merged_into_one_trace(server: Server, run: tuple[str, list[str]]) -> None:
-    answer = server.api.post(f"/groups/{run[0]}/merge", params={"wait": 60}, json={"name": "all.json"})
+    answer = server.api.post(f"/groups/{run[0]}/merge", params={"wait": PATIENCE_S}, json={"name": "all.json"})
 
     job: dict[str, Any] = answer.json()
     assert (answer.status_code, job["state"], sorted(job["request"]["traces"])) == (202, "done", sorted(run[1]))

@@ -14,7 +14,7 @@ from service.store.tokens import Scope, Tokens
 from tests.conftest import DATA
 from tests.http.conftest import connected
 from tests.server import Server
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 SMALL = DATA / "cpu_train_steps.pt.trace.json.gz"
 EVENT = b'{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}'
@@ -77,7 +77,7 @@ def test_repeated_split_group_and_merge_take_effect_once(server: Server, trace: 
         changed = server.api.post(path, json=body | {"name": "x"}, headers={"Idempotency-Key": f"k3 {path}"})
         assert (changed.status_code, changed.json()["code"]) == (422, "idempotency_key_reused")
     (job,) = server.api.get("/jobs", params={"trace": trace["id"], "kind": "split"}).json()["jobs"]
-    children = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()["result"]["traces"]
+    children = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()["result"]["traces"]
     assert len(children) == 4
     for child in children[:2]:
         assert child in trace_ids_named(server, "steps.step")
@@ -132,7 +132,7 @@ def test_repeated_request_conflicts_while_the_first_is_in_progress(server: Serve
 
 def test_concurrent_requests_with_one_key_make_one_trace(server: Server) -> None:
     def upload(_: int) -> tuple[int, str]:
-        with httpx.Client(base_url=server.api.base_url, trust_env=False, timeout=60) as api:
+        with httpx.Client(base_url=server.api.base_url, trust_env=False, timeout=PATIENCE_S) as api:
             answer = api.put("/traces/k7.json", content=TRACE, headers={"Idempotency-Key": "k7"})
             return answer.status_code, answer.json().get("id", "")
 
@@ -170,7 +170,7 @@ def test_trace_made_before_a_kill_is_not_made_again(start_server: Callable[..., 
     assert (again.status_code, again.json()["id"]) == (201, trace_id)
     assert again.headers["idempotency-replayed"] == "true"
     assert trace_ids_named(server, "k9.json") == [trace_id]
-    assert server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
+    assert server.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json()["state"] == "ready"
 
 
 def test_unanswered_requests_are_answered_after_a_kill(start_server: Callable[..., Server], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from service.http import shapes
 from service.store.tokens import Scope, Tokens
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 Start = Callable[..., Server]
 
@@ -63,7 +63,7 @@ def small(path: Path, rank: int = 0, size: int = 20_000) -> Path:
 
 def imported(server: Server, path: Path, **options: object) -> dict[str, Any]:
     """Import a path, and return the job once it is done."""
-    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": str(path)} | options)
+    answer = server.api.post("/traces/import", params={"wait": PATIENCE_S}, json={"path": str(path)} | options)
     assert answer.status_code == 202, answer.text
     job: dict[str, Any] = answer.json()
     assert answer.headers["location"] == f"/api/v1/jobs/{job['id']}"
@@ -74,7 +74,7 @@ def imported(server: Server, path: Path, **options: object) -> dict[str, Any]:
 def import_traces(server: Server, path: Path, *, ready: bool = False, **options: object) -> list[dict[str, Any]]:
     """Import a path and return its traces; with `ready`, once they are ready."""
     job = imported(server, path, **options)
-    wait = {"wait": 60 if ready else 0}
+    wait = {"wait": PATIENCE_S if ready else 0}
     return [server.api.get(f"/traces/{trace_id}", params=wait).json() for trace_id in job["result"]["traces"]]
 
 
@@ -458,7 +458,7 @@ def test_import_continues_after_a_kill_of_the_server(own: Server, runs: Path, tm
     own.kill()
     own.start()
 
-    job_done = own.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()
+    job_done = own.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()
 
     assert (job_done["state"], len(job_done["result"]["traces"])) == ("done", 200)
     assert names(own) == [f"{number:03}.json" for number in range(200)]

@@ -16,7 +16,7 @@ from tests.conftest import DATA
 from tests.http.conftest import connected
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 SMALL = DATA / "cpu_train_steps.pt.trace.json.gz"
 
@@ -96,7 +96,7 @@ class Events:
 
 def test_job_of_an_ingest_outlives_its_trace(server: Server) -> None:
     trace = server.upload(SMALL, "of job.json.gz")
-    failed = server.api.put("/traces/of other job.json", content=b"{", params={"wait": 60}).json()
+    failed = server.api.put("/traces/of other job.json", content=b"{", params={"wait": PATIENCE_S}).json()
     job = job_of(server, failed["job"])
     assert (job["id"], job["kind"], job["state"], job["trace"]) == (failed["job"], "ingest", "failed", failed["id"])
     assert (job["error"], job["result"]) == (failed["error"], None)
@@ -140,7 +140,7 @@ with catalog.connection.transaction() as db:
                    [(number,) for number in range(1, 5001)])
 """
     subprocess.run([sys.executable, "-c", fill, str(server.data / "catalog.sqlite")], check=True)
-    server.api = httpx.Client(timeout=60, trust_env=False)
+    server.api = httpx.Client(timeout=PATIENCE_S, trust_env=False)
     server.start()
     ids: list[int] = []
     cursor: str | None = None
@@ -252,12 +252,12 @@ def test_a_small_upload_does_not_wait_for_a_large_one(start_server: Callable[...
         yield content[len(content) // 2 :]
 
     slow = server.api.put("/traces/large.json", content=pieces()).json()
-    small = server.api.put("/traces/small.json", params={"wait": 60}, content=SMALL.read_bytes()).json()
+    small = server.api.put("/traces/small.json", params={"wait": PATIENCE_S}, content=SMALL.read_bytes()).json()
     assert small["state"] == "ready"
     assert server.api.get(f"/traces/{slow['id']}").json()["state"] == "ingesting"
     for worker in stopped:
         worker.resume()
-    assert server.api.get(f"/traces/{slow['id']}", params={"wait": 60}).json()["state"] == "ready"
+    assert server.api.get(f"/traces/{slow['id']}", params={"wait": PATIENCE_S}).json()["state"] == "ready"
 
 
 def test_events_follow_a_job_to_its_end(server: Server, large_id: str) -> None:

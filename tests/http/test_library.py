@@ -8,6 +8,7 @@ import pytest
 from service.http import shapes
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -17,8 +18,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("run")
     for rank in range(2):
         path = write_trace(folder / f"rank{rank}.json", TraceShape(rank=rank, world_size=4, seed=rank + 1))
-        server.api.put(f"/traces/{path.name}", params={"wait": 60, "group": "gpt"}, content=path.read_bytes())
-    server.api.put("/traces/cut.json", params={"wait": 60}, content=b'{"traceEvents": [{"ph": "X", "na')
+        server.api.put(f"/traces/{path.name}", params={"wait": PATIENCE_S, "group": "gpt"}, content=path.read_bytes())
+    server.api.put("/traces/cut.json", params={"wait": PATIENCE_S}, content=b'{"traceEvents": [{"ph": "X", "na')
     yield server
     server.stop()
 

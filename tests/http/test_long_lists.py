@@ -9,6 +9,7 @@ import pytest
 
 from service.store.lists import LISTED_MAX
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 
 MANY = LISTED_MAX + 2000
 """Number of processes, threads, streams, steps and categories: more than a description lists."""
@@ -96,7 +97,7 @@ def test_child_and_session_have_all_entries(server: Server, long_trace: dict[str
     assert server.rows(long_trace["id"], sql) == [[1]]
     job = server.api.post(f"/traces/{long_trace['id']}/split", json={"selection": {"categories": ["cpu_op"]}})
     assert job.status_code == 202, job.text
-    done = server.api.get(job.headers["location"].removeprefix("/api/v1"), params={"wait": 60}).json()
+    done = server.api.get(job.headers["location"].removeprefix("/api/v1"), params={"wait": PATIENCE_S}).json()
     (child,) = done["result"]["traces"]
     child_trace = server.api.get(f"/traces/{child}").json()
     assert child_trace["totals"]["processes"] == MANY

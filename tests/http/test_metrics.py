@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from tests.conftest import DATA
 from tests.http.conftest import connected
 from tests.server import Server
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 TRACE = DATA / "cpu_train_steps.pt.trace.json.gz"
 
@@ -32,7 +32,7 @@ def server(start_server: Callable[..., Server]) -> Server:
 
 def test_counters_count_jobs_events_errors_and_requests(server: Server) -> None:
     trace = server.upload(TRACE)
-    server.api.post(f"/traces/{trace['id']}/split", params={"wait": 60}, json={"selection": {"steps": [3]}})
+    server.api.post(f"/traces/{trace['id']}/split", params={"wait": PATIENCE_S}, json={"selection": {"steps": [3]}})
     assert server.api.get("/traces/nowhere").status_code == 404
     assert server.api.get("/nothing/here").status_code == 404
     assert server.rows(trace["id"], "select 1") == [[1]]

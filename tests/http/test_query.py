@@ -163,7 +163,7 @@ def test_query_returns_202_while_the_engine_loads(start_server: StartServer, lar
     assert early.headers["location"] == f"/api/v1/traces/{trace}/session"
     assert early.json()["state"] == "loading"
     assert early.json()["progress"]["events_total"] == server.api.get(f"/traces/{trace}").json()["events"]["kept"]
-    late = server.api.post(f"/traces/{trace}/query", params={"wait": 60}, json={"sql": "SELECT 1"})
+    late = server.api.post(f"/traces/{trace}/query", params={"wait": PATIENCE_S}, json={"sql": "SELECT 1"})
     assert (late.status_code, late.json()["rows"]) == (200, [[1]])
 
 

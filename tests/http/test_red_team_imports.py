@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.system
 
@@ -50,14 +51,14 @@ def runs(field: Field, tmp_path: Path) -> Path:
 
 def attempted(server: Server, path: str, **options: object) -> tuple[int, list[dict[str, Any]]]:
     """Import a path; return the status and the ingested traces, none if the import is refused."""
-    answer = server.api.post("/traces/import", params={"wait": 60}, json={"path": path} | options)
+    answer = server.api.post("/traces/import", params={"wait": PATIENCE_S}, json={"path": path} | options)
     if answer.status_code != 202:
         assert answer.headers["content-type"] == "application/problem+json"
         return answer.status_code, []
     job = answer.json()
     assert job["state"] in ("done", "failed"), job
     ids = (job["result"] or {"traces": []})["traces"]
-    return 202, [server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json() for trace_id in ids]
+    return 202, [server.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json() for trace_id in ids]
 
 
 def names_in(server: Server, trace: dict[str, Any]) -> set[str]:
@@ -81,7 +82,7 @@ def names_in(server: Server, trace: dict[str, Any]) -> set[str]:
 def test_path_outside_the_root_is_refused(field: Field, path: str) -> None:
     path = path.format(outside=field.outside, root=field.root, data=field.server.data)
     content = json.dumps({"path": path}).encode()
-    answer = field.server.api.post("/traces/import", params={"wait": 60}, content=content)
+    answer = field.server.api.post("/traces/import", params={"wait": PATIENCE_S}, content=content)
     result = answer.json().get("result") or {"traces": []}
     assert answer.status_code in FINAL or not result["traces"], answer.text
     assert field.server.api.get(f"{field.server.url}/healthz").status_code == 200
@@ -259,7 +260,7 @@ def test_root_replaced_by_a_symlink_is_not_read(tmp_path: Path, start_server: Ca
 
 
 def test_files_of_the_server_are_private(field: Field, runs: Path) -> None:
-    field.server.api.put("/traces/private.json", params={"wait": 60}, content=GOOD + b" " * 7)
+    field.server.api.put("/traces/private.json", params={"wait": PATIENCE_S}, content=GOOD + b" " * 7)
     (runs / "a.json").write_bytes(GOOD + b" " * 9)
     (runs / "a.json").chmod(0o644)
     attempted(field.server, str(runs / "a.json"), mode="link")
@@ -272,7 +273,7 @@ def test_files_of_the_server_are_private(field: Field, runs: Path) -> None:
 
 def test_older_data_folder_is_made_private(tmp_path: Path, start_server: Callable[..., Server]) -> None:
     server = start_server()
-    server.api.put("/traces/private.json", params={"wait": 60}, content=GOOD)
+    server.api.put("/traces/private.json", params={"wait": PATIENCE_S}, content=GOOD)
     server.kill()
     for path in server.data.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)

@@ -15,6 +15,7 @@ from isal import igzip
 from tests import tus
 from tests.http.conftest import connected
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.system
 
@@ -126,7 +127,7 @@ def test_invalid_file_name_is_refused(besieged: Server, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["con.json", "nul", "a.json.", "-rf", "a;b|c&d.json", "<script>.json", "'\".json"])
 def test_unusual_file_name_is_accepted_unchanged(besieged: Server, name: str) -> None:
-    answer = besieged.api.put(f"/traces/{quote(name)}", params={"wait": 60}, content=GOOD)
+    answer = besieged.api.put(f"/traces/{quote(name)}", params={"wait": PATIENCE_S}, content=GOOD)
     assert (answer.status_code, answer.json()["name"]) == (201, name)
 
 
@@ -179,7 +180,7 @@ BODIES: dict[str, bytes | Callable[[], bytes]] = {
 @pytest.mark.parametrize("content", BODIES.values(), ids=BODIES)
 def test_a_hostile_body_is_refused_or_reported(besieged: Server, content: bytes | Callable[[], bytes]) -> None:
     body = content() if callable(content) else content
-    answer = besieged.api.put("/traces/hostile.json", params={"wait": 60}, content=body)
+    answer = besieged.api.put("/traces/hostile.json", params={"wait": PATIENCE_S}, content=body)
     assert answer.status_code == 201, answer.text
     trace: dict[str, Any] = answer.json()
     assert trace["state"] in ("ready", "failed"), trace

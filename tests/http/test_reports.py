@@ -12,6 +12,7 @@ from service.report.units import readable
 from tests.conftest import DATA
 from tests.server import Server
 from tests.traces import TraceShape, examples, write_trace
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def run_ids(server: Server) -> list[str]:
     """The ids of a group and of its two ready ranks."""
     ids = []
     for name, content in examples().items():
-        answer = server.api.put(f"/traces/{name}", params={"wait": 60, "group": "reported"}, content=content)
+        answer = server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S, "group": "reported"}, content=content)
         assert answer.status_code == 201, answer.text
         ids.append(answer.json()["id"])
     (group,) = server.api.get("/groups", params={"name": "reported"}).json()["groups"]
@@ -27,7 +28,7 @@ def run_ids(server: Server) -> list[str]:
 
 
 def markdown(server: Server, path: str, **parameters: Any) -> str:
-    answer = server.api.get(f"{path}/report", params={"format": "markdown", "wait": 60, **parameters})
+    answer = server.api.get(f"{path}/report", params={"format": "markdown", "wait": PATIENCE_S, **parameters})
     assert answer.status_code == 200, answer.text
     return answer.text
 
@@ -122,7 +123,7 @@ def test_accept_field_chooses_markdown(server: Server, run_ids: list[str]) -> No
 @pytest.mark.parametrize("content", [b'{"traceEvents": []}', DATA / "cpu_train_steps.pt.trace.json.gz"], ids=str)
 def test_trace_without_work_on_a_gpu_has_reasons_instead_of_figures(server: Server, content: bytes | Path) -> None:
     body = content.read_bytes() if isinstance(content, Path) else content
-    trace = server.api.put("/traces/host.json", params={"wait": 60}, content=body).json()["id"]
+    trace = server.api.put("/traces/host.json", params={"wait": PATIENCE_S}, content=body).json()["id"]
     text = markdown(server, f"/traces/{trace}")
     where = text.split("## Where the time goes")[1].split("##")[0]
     assert "Not known: " in where
@@ -134,7 +135,9 @@ def test_hostile_names_are_text_in_a_report(server: Server, tmp_path: Path) -> N
     name = "<script>alert(1)</script>|`x`"
     kernel = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 1, "dur": 2}
     events = [kernel | {"args": {"device": 0, "stream": 7}}]
-    trace = server.api.put("/traces/h.json", params={"wait": 60}, content=json.dumps({"traceEvents": events})).json()
+    trace = server.api.put(
+        "/traces/h.json", params={"wait": PATIENCE_S}, content=json.dumps({"traceEvents": events})
+    ).json()
     html = server.api.get(f"/traces/{trace['id']}/report").text
     assert "<script>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;|`x`" in html
@@ -163,6 +166,6 @@ def test_report_on_a_run_leaves_out_a_rank_that_cannot_be_read(server: Server, t
         ("good.json", write_trace(tmp_path / "a.json", TraceShape()).read_bytes()),
         ("bad.json", b"x"),
     ):
-        server.api.put(f"/traces/{name}", params={"wait": 60, "group": "half"}, content=content)
+        server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S, "group": "half"}, content=content)
     (group,) = server.api.get("/groups", params={"name": "half"}).json()["groups"]
     assert "bad.json could not be read, and is left out." in markdown(server, f"/groups/{group['id']}")

@@ -14,7 +14,7 @@ import pytest
 from tests import tus
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 Start = Callable[..., Server]
 
@@ -106,7 +106,7 @@ def test_simultaneous_equal_uploads_become_ready_and_are_stored_once(open_server
     ids = [answer.json()["id"] for answer in answers]
 
     for trace_id in ids:
-        assert open_server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()["state"] == "ready"
+        assert open_server.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json()["state"] == "ready"
     assert len({(open_server.data / "originals" / trace_id).stat().st_ino for trace_id in ids}) == 1
 
 
@@ -182,7 +182,9 @@ def test_splits_merges_and_imports_respect_the_quota(start_server: Start, tmp_pa
 
     split = server.api.post(f"/traces/{ids[0]}/split", json={})
     merge = server.api.post("/traces/merge", json={"traces": ids})
-    job = server.api.post("/traces/import", params={"wait": 60}, json={"path": "large.json", "mode": "copy"}).json()
+    job = server.api.post(
+        "/traces/import", params={"wait": PATIENCE_S}, json={"path": "large.json", "mode": "copy"}
+    ).json()
 
     assert [(response.status_code, response.json()["code"]) for response in (split, merge)] == [(507, "no_room")] * 2
     assert (job["state"], job["error"]["code"], job["error"]["quota"]) == ("failed", "no_room", 4_100_000)
@@ -199,7 +201,7 @@ def test_import_on_a_full_disk_leaves_no_partial_files_and_can_be_repeated(small
     try:
         ballast.write_bytes(bytes(max(shutil.disk_usage(small_disk).free - 1_700_000, 0)))
         request = {"path": "*.json", "mode": "copy"}
-        job = server.api.post("/traces/import", params={"wait": 60}, json=request).json()
+        job = server.api.post("/traces/import", params={"wait": PATIENCE_S}, json=request).json()
         assert (job["state"], job["error"]["code"]) == ("failed", "no_room")
         imported = names(server)
         assert len(imported) < 3
@@ -209,7 +211,7 @@ def test_import_on_a_full_disk_leaves_no_partial_files_and_can_be_repeated(small
         assert not list((server.data / "incoming").iterdir())
 
         ballast.unlink()
-        job = server.api.post("/traces/import", params={"wait": 60}, json=request).json()
+        job = server.api.post("/traces/import", params={"wait": PATIENCE_S}, json=request).json()
 
         assert (job["state"], job["result"]["skipped"]) == ("done", 0)
         assert sorted(names(server)) == ["0.json", "1.json", "2.json"]
@@ -310,7 +312,7 @@ def test_deleted_trace_is_removed_from_the_disk(start_server: Start, step_trace:
     trace = server.upload(step_trace)["id"]
     server.rows(trace, "select count(*) from slice")
     server.api.get(f"/traces/{trace}/download", params={"format": "json"})
-    job = server.api.post(f"/traces/{trace}/split", params={"wait": 60}, json={"by": "step"}).json()
+    job = server.api.post(f"/traces/{trace}/split", params={"wait": PATIENCE_S}, json={"by": "step"}).json()
     assert job["state"] == "done"
 
     for trace_id in (trace, *job["result"]["traces"]):

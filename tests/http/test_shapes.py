@@ -10,6 +10,7 @@ from service.trace import summary
 from tests.conftest import DATA
 from tests.server import Server
 from tests.tus import begin
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_a_table_has_the_documented_shape(server: Server, trace: dict[str, Any])
 
 
 def test_sessions_have_the_documented_shape(server: Server, trace: dict[str, Any]) -> None:
-    answer = server.api.post(f"/traces/{trace['id']}/session", params={"wait": 60})
+    answer = server.api.post(f"/traces/{trace['id']}/session", params={"wait": PATIENCE_S})
     shapes.Session.model_validate(answer.json())
     shapes.Sessions.model_validate(server.api.get("/sessions").json())
 

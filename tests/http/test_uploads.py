@@ -17,7 +17,7 @@ from tests.http.conftest import connected
 from tests.http.test_traces import GOOD, chunks, files, traces
 from tests.server import Server
 from tests.tus import CHUNK, VERSION, begin, chunk_head, creation, head, id_of, metadata, offset, send
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 StartServer = Callable[..., Server]
 CONTENT = GOOD.ljust(5_000_000)
@@ -28,7 +28,7 @@ def checksum(content: bytes, algorithm: str = "sha256") -> str:
 
 
 def ready(server: Server, trace_id: str) -> dict[str, Any]:
-    trace: dict[str, Any] = server.api.get(f"/traces/{trace_id}", params={"wait": 60}).json()
+    trace: dict[str, Any] = server.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json()
     assert trace["state"] == "ready", trace
     return trace
 

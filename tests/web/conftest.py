@@ -15,6 +15,7 @@ from service.settings import Settings
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 from tests.web.other_hosts import BrowserLog, RefusingProxy
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -24,7 +25,7 @@ SWITCHES = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", f"--disable-features={OWN_ERRANDS}",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PATIENCE_MS = 60_000
+PATIENCE_MS = PATIENCE_S * 1000
 
 OpenContext = Callable[..., BrowserContext]
 

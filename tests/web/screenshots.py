@@ -7,6 +7,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.conftest import DATA
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import CHROMIUM, SWITCHES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,7 +33,7 @@ def main() -> None:
         try:
             traces = [
                 server.api.put(
-                    f"/traces/{path.name}", params={"group": "gpt", "wait": 60}, content=path.read_bytes()
+                    f"/traces/{path.name}", params={"group": "gpt", "wait": PATIENCE_S}, content=path.read_bytes()
                 ).json()
                 for path in sorted((DOCS / "examples").glob("*.json.gz"))
             ]

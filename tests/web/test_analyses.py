@@ -12,6 +12,7 @@ from playwright.sync_api import Error, Locator, Page, expect
 
 from tests.server import Server
 from tests.traces import examples
+from tests.waiting import PATIENCE_S
 
 
 def opened(page: Page, server: Server, trace_id: str, query: str = "") -> Locator:
@@ -48,7 +49,7 @@ def test_page_without_a_choice_shows_the_pictures_that_matter_most(page: Page, s
 def example_id(server: Server) -> str:
     """An example trace, which has collectives, a data loader and annotations."""
     name, content = next(iter(examples().items()))
-    return str(server.api.put(f"/traces/{name}", params={"wait": 60}, content=content).json()["id"])
+    return str(server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S}, content=content).json()["id"])
 
 
 def positive(rows: list[dict[str, Any]], columns: Sequence[str]) -> list[float]:
@@ -128,7 +129,7 @@ KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, 
 def test_page_of_a_trace_without_much_in_it_has_no_fault(page: Page, server: Server, events: int) -> None:
     document = {"traceEvents": [KERNEL | {"args": {"device": 0, "stream": 7}}] * events}
     content = json.dumps(document)
-    trace = server.api.put("/traces/small.json", params={"wait": 60}, content=content).json()["id"]
+    trace = server.api.put("/traces/small.json", params={"wait": PATIENCE_S}, content=content).json()["id"]
     faults: list[Error] = []
     page.on("pageerror", lambda fault: faults.append(fault))  # noqa: PLW0108 - no builtin function is taken
     panel = opened(page, server, trace)

@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 from tests.web.folds import unfold
 
 _numbers = count(1)
@@ -20,7 +21,9 @@ def run(server: Server, tmp_path: Path) -> tuple[str, list[str]]:
     group = f"run <b>{next(_numbers)}</b>".replace("/", "")
     for rank in range(2):
         file = write_trace(tmp_path / f"rank{rank}.json", TraceShape(rank=rank, world_size=3, seed=next(_numbers)))
-        answer = server.api.put(f"/traces/{file.name}", params={"wait": 60, "group": group}, content=file.read_bytes())
+        answer = server.api.put(
+            f"/traces/{file.name}", params={"wait": PATIENCE_S, "group": group}, content=file.read_bytes()
+        )
         ids.append(answer.json()["id"])
     return answer.json()["group"]["id"], ids
 
@@ -52,7 +55,7 @@ def test_two_traces_of_a_rank_are_two_cycles(page: Page, server: Server, tmp_pat
     for name, rank, first_step in (("a", 0, 3), ("b", 1, 3), ("c", 0, 13)):
         shape = TraceShape(rank=rank, world_size=2, first_step=first_step, seed=next(_numbers))
         file = write_trace(tmp_path / f"{name}.json", shape)
-        query: dict[str, str | int] = {"wait": 60, "group": "two cycles"}
+        query: dict[str, str | int] = {"wait": PATIENCE_S, "group": "two cycles"}
         answer = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
     page.goto(f"{server.url}/groups/{answer['group']['id']}")
 

@@ -15,7 +15,7 @@ from tests.conftest import DATA
 from tests.link import Link
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 RANKS = 8
 
@@ -37,11 +37,13 @@ def library(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[
     """A server with a run of eight ranks, a CPU trace, a damaged trace and a failed one."""
     server = Server(tmp_path_factory.mktemp("library") / "data").start()
     for path in sorted(folder.glob("*.json")):
-        params: dict[str, str | int] = {"wait": 60, "group": "gpt"}
+        params: dict[str, str | int] = {"wait": PATIENCE_S, "group": "gpt"}
         server.api.put(f"/traces/{path.name}", params=params, content=path.read_bytes())
     server.upload(DATA / "cpu_train_steps.pt.trace.json.gz", "cpu.json.gz")
-    server.api.put("/traces/damaged.json", params={"wait": 60}, content=b'{"traceEvents": [{"ph": "X", "ts": 01}]}')
-    server.api.put("/traces/failed.json", params={"wait": 60}, content=b'{"traceEvents": [{"ph": "X", "na')
+    server.api.put(
+        "/traces/damaged.json", params={"wait": PATIENCE_S}, content=b'{"traceEvents": [{"ph": "X", "ts": 01}]}'
+    )
+    server.api.put("/traces/failed.json", params={"wait": PATIENCE_S}, content=b'{"traceEvents": [{"ph": "X", "na')
     yield server
     assert server.stop() == 0
 
@@ -103,7 +105,9 @@ def test_dropped_folder_of_eight_ranks_becomes_one_run(page: Page, server: Serve
 
 def test_chosen_folder_adds_only_missing_ranks_to_its_run(page: Page, server: Server, folder: Path) -> None:
     first = min(folder.glob("*.json"))
-    server.api.put(f"/traces/{first.name}", params={"wait": 60, "group": folder.name}, content=first.read_bytes())
+    server.api.put(
+        f"/traces/{first.name}", params={"wait": PATIENCE_S, "group": folder.name}, content=first.read_bytes()
+    )
     other = server.api.post("/groups", json={"name": "other run"}).json()["id"]
     page.goto(server.url)
     page.get_by_test_id("folder-input").set_input_files(folder)
@@ -342,7 +346,7 @@ def test_state_and_health_are_words_with_icons(page: Page, library: Server) -> N
 
 
 def test_wasted_time_of_a_gpu_is_two_clicks_away(page: Page, server: Server, gpu_trace: Path) -> None:
-    server.api.put("/traces/rank0.json", params={"wait": 60, "group": "gpt"}, content=gpu_trace.read_bytes())
+    server.api.put("/traces/rank0.json", params={"wait": PATIENCE_S, "group": "gpt"}, content=gpu_trace.read_bytes())
     page.goto(server.url)
     page.get_by_test_id("unfold").click()
     page.get_by_role("link", name="rank0.json", exact=True).click()
@@ -467,7 +471,7 @@ def test_refused_deletion_says_why_and_shows_the_trace_again(page: Page, server:
 def test_run_is_deleted_with_its_ranks_after_confirmation(page: Page, server: Server, folder: Path) -> None:
     for rank in range(2):
         path = folder / f"rank{rank}.json"
-        server.api.put(f"/traces/{path.name}", params={"wait": 60, "group": "gpt"}, content=path.read_bytes())
+        server.api.put(f"/traces/{path.name}", params={"wait": PATIENCE_S, "group": "gpt"}, content=path.read_bytes())
     page.goto(server.url)
     page.get_by_test_id("delete-run").click()
     expect(page.get_by_role("dialog")).to_contain_text("Delete 2 traces?")

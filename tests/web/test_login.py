@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from service.store.tokens import Scope, Tokens
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import OpenContext
 from tests.web.look import faint_texts, overhang, tab_through
 from tests.web.viewer import Viewer
@@ -124,7 +125,7 @@ def test_visitor_who_may_only_read_is_offered_nothing_that_is_refused(
     open_context: OpenContext, guarded: Server, trace_id: str, gpu_trace: Path
 ) -> None:
     with gpu_trace.open("rb") as file:  # the same bytes: kept once
-        rank = guarded.api.put("/traces/rank0.json", params={"group": "run", "wait": 60}, content=file).json()
+        rank = guarded.api.put("/traces/rank0.json", params={"group": "run", "wait": PATIENCE_S}, content=file).json()
     with closing(Tokens(guarded.data / "tokens.sqlite")) as tokens:
         secret = tokens.add("reader", Scope.READ)
     page = open_context().new_page()

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.conftest import DATA
 from tests.server import Server
 from tests.traces import examples
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import OpenContext
 from tests.web.folds import unfold
 from tests.web.look import faint_texts, overhang, serious_violations, tab_through
@@ -55,14 +56,14 @@ def group_id(server: Server, long_name_id: str, failed_id: str) -> str:
 def run_id(server: Server) -> str:
     """A group of two ready ranks."""
     for name, content in examples().items():
-        answer = server.api.put(f"/traces/{name}", params={"wait": 60, "group": "looked at"}, content=content)
+        answer = server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S, "group": "looked at"}, content=content)
         assert answer.status_code == 201, answer.text
     (run,) = server.api.get("/groups", params={"name": "looked at"}).json()["groups"]
     return str(run["id"])
 
 
 def create_trace(server: Server, path: str, request: dict[str, Any]) -> str:
-    answer = server.api.post(path, json=request, params={"wait": 60})
+    answer = server.api.post(path, json=request, params={"wait": PATIENCE_S})
     assert answer.status_code == 202, answer.text
     [trace_id] = answer.json()["result"]["traces"]
     return str(trace_id)
@@ -217,7 +218,9 @@ def test_pages_break_no_rule_of_accessibility(open_context: OpenContext, visit: 
 def test_tab_reaches_all_controls_of_the_list_with_visible_focus(
     open_context: OpenContext, server: Server, gpu_trace: Path
 ) -> None:
-    server.api.put("/traces/tabbed.json", params={"wait": 60, "group": "tabbed run"}, content=gpu_trace.read_bytes())
+    server.api.put(
+        "/traces/tabbed.json", params={"wait": PATIENCE_S, "group": "tabbed run"}, content=gpu_trace.read_bytes()
+    )
     page = open_context().new_page()
     page.goto(f"{server.url}/?q=tabbed")
     expect(page.get_by_test_id("run-row")).to_have_count(1)

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 from tests.web.viewer import Viewer
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
@@ -272,7 +273,7 @@ def test_visible_range_is_a_table_with_exact_times(page: Page, server: Server, g
 def test_merged_trace_shows_the_steps_of_its_first_rank(page: Page, server: Server) -> None:
     ranks = [server.upload(path)["id"] for path in sorted(EXAMPLES.glob("gpt_rank*.json.gz"))]
     job = server.api.post("/traces/merge", json={"traces": ranks}).json()
-    [merged] = server.api.get(f"/jobs/{job['id']}", params={"wait": 60}).json()["result"]["traces"]
+    [merged] = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()["result"]["traces"]
     steps = [row for row in analysis(server, merged)["steps"] if row["rank"] == 0]
     overview = Overview.open(page, server, merged)
     assert [number for number, _, _ in overview.drawn()["steps"]] == [row["step"] for row in steps]

@@ -16,6 +16,7 @@ from tests.analysis.training import Training
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import OpenContext, gated_engine
 from tests.web.other_hosts import BrowserLog, RefusingProxy
 from tests.web.overlaps import write_overlaps
@@ -367,7 +368,9 @@ def test_critical_path_is_a_separate_track_with_arrows(
         json.dumps({"schemaVersion": 1, "traceEvents": Training(layers=10, kernel_us=6, host_us=20).events})
     )
     trace = {"analysis": "critical_path", "selection": {"steps": [1]}}
-    job = server.api.post(f"/traces/{server.upload(path)['id']}/overlay", params={"wait": 60}, json=trace).json()
+    job = server.api.post(
+        f"/traces/{server.upload(path)['id']}/overlay", params={"wait": PATIENCE_S}, json=trace
+    ).json()
     viewer = Viewer.open(open_context().new_page(), url_of(server, job["result"]["traces"][0]))
     group = viewer.page.locator(".pf-track__title", has_text="Critical path").first
     expect(group).to_be_visible()

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from tests.conftest import DATA
 from tests.server import Server
 from tests.traces import examples
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import OpenContext
 from tests.web.look import faint_texts, overhang, serious_violations
 from tests.web.npm_scripts import AXE
@@ -19,7 +20,7 @@ def run_ids(server: Server) -> list[str]:
     """The ids of a group and of its two ready ranks."""
     ids = []
     for name, content in examples().items():
-        answer = server.api.put(f"/traces/{name}", params={"wait": 60, "group": "shown"}, content=content)
+        answer = server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S, "group": "shown"}, content=content)
         ids.append(str(answer.json()["id"]))
     (group,) = server.api.get("/groups", params={"name": "shown"}).json()["groups"]
     return [group["id"], *ids]

@@ -10,6 +10,7 @@ from playwright.sync_api import Page
 
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 from tests.web.npm_scripts import TUS
 
 CHUNK = 100_000
@@ -54,6 +55,8 @@ def test_tus_js_client_uploads_stops_and_resumes(page: Page, start_server: Calla
 
     assert second["url"] == first["url"]
     assert second["offsets"][:2] == [None, f"{3 * CHUNK}"]
-    trace = server.api.get(f"/traces/{server.api.get(first['url']).json()['trace']}", params={"wait": 60}).json()
+    trace = server.api.get(
+        f"/traces/{server.api.get(first['url']).json()['trace']}", params={"wait": PATIENCE_S}
+    ).json()
     assert (trace["name"], trace["state"]) == (path.name, "ready")
     assert trace["sha256"] == hashlib.sha256(Path(path).read_bytes()).hexdigest()

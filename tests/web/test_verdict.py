@@ -6,6 +6,7 @@ from playwright.sync_api import Page, expect
 
 from tests.conftest import DATA
 from tests.server import Server
+from tests.waiting import PATIENCE_S
 from tests.web.viewer import Viewer
 
 PARTS = ("overlap_ns", "exposed_comm_ns", "exposed_mem_ns", "idle_ns")
@@ -63,7 +64,7 @@ def test_trace_without_gpu_work_shows_its_steps_and_operators(page: Page, server
 
 def test_trace_without_timed_slices_says_so(page: Page, server: Server) -> None:
     empty = b'{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}]}'
-    trace_id = server.api.put("/traces/empty.json", params={"wait": 60}, content=empty).json()["id"]
+    trace_id = server.api.put("/traces/empty.json", params={"wait": PATIENCE_S}, content=empty).json()["id"]
     page.goto(f"{server.url}/traces/{trace_id}")
     expect(page.get_by_test_id("verdict-sentence")).to_have_text("No work ran on a GPU in this trace.")
     expect(page.get_by_test_id("verdict").get_by_role("alert")).to_have_count(0)
