@@ -45,6 +45,13 @@ def test_page_without_a_choice_shows_the_pictures_that_matter_most(page: Page, s
     expect(page).to_have_url(f"{server.url}/traces/{gpu_id}?analysis=steps")
 
 
+def test_link_to_an_analysis_leads_to_it_whatever_is_above(page: Page, server: Server, gpu_id: str) -> None:
+    page.set_viewport_size({"width": 800, "height": 200})
+    page.goto(f"{server.url}/traces/{gpu_id}?analysis=kernel_breakdown")
+    expect(page.get_by_test_id("fold-kernels")).to_be_visible()
+    expect(page.get_by_role("heading", name="Analyses", exact=True)).to_be_in_viewport()
+
+
 @pytest.fixture(scope="module")
 def example_id(server: Server) -> str:
     """An example trace, which has collectives, a data loader and annotations."""

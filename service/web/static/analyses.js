@@ -21,30 +21,33 @@ const DASHBOARD = ["steps", "kernel_breakdown", "idle_breakdown", "operators"];
 const DASHBOARD_MAX = 3;
 
 /**
- * Wire the panel for a ready trace. The first request waits until the panel comes into view and, unless the address names
- * an analysis, until `after`, so that it does not slow down what is above it.
+ * Wire the panel for a ready trace. If the address names an analysis, it is shown at once. Else the first request waits
+ * until the panel comes into view, and until `after`, so that it does not slow down what is above it.
  * @param {Trace} trace
  * @param {{ after: Promise<void> }} options
  */
 export function startAnalyses(trace, { after }) {
   const panel = byId("analyses");
-  const observer = new IntersectionObserver((entries) => {
+  const gallery = new Gallery(trace);
+  panel.hidden = false;
+  if (gallery.choice.name !== null) {
+    if (location.hash === "" && !restoresScroll()) panel.scrollIntoView();
+    gallery.start();
+    return;
+  }
+  const observer = new IntersectionObserver(async (entries) => {
     if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
     observer.disconnect();
-    new Gallery(trace, after).start();
+    await after;
+    gallery.start();
   });
-  panel.hidden = false;
   observer.observe(panel);
 }
 
 class Gallery {
-  /**
-   * @param {Trace} trace
-   * @param {Promise<void>} before what to wait for, unless the address names an analysis
-   */
-  constructor(trace, before) {
+  /** @param {Trace} trace */
+  constructor(trace) {
     this.trace = trace;
-    this.before = before;
     /** @type {Map<string, Analysis>} */
     this.known = new Map();
     this.choice = choiceInAddress();
@@ -52,7 +55,6 @@ class Gallery {
   }
 
   async start() {
-    if (this.choice.name === null) await this.before;
     try {
       const analyses = await analysesOf(this.trace.id);
       this.known = new Map(analyses.map((analysis) => [analysis.name, analysis]));
@@ -226,6 +228,9 @@ class Gallery {
     return fold;
   }
 }
+
+/** Whether the browser restores how far the page was scrolled, as after a reload. */
+const restoresScroll = () => performance.getEntriesByType("navigation").some((entry) => entry instanceof PerformanceNavigationTiming && entry.type !== "navigate");
 
 /** @param {AnalysisAnswer} answer */
 const drawn = ({ analysis, tables }) => picturesOf(analysis, Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, recordsOf(table)])));
