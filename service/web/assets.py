@@ -1,6 +1,7 @@
 """The scripts and styles of the pages: their addresses, and the modules that a script imports."""
 
 import hashlib
+import posixpath
 import re
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -38,22 +39,11 @@ def imported_by(script: str) -> list[str]:
     while unread:
         module = PurePosixPath(unread.pop())
         for address in _IMPORT.findall((STATIC / module).read_text(encoding="utf-8")):
-            path = _normalized(module.parent / address)
+            path = posixpath.normpath(module.parent / address)
             if path not in found:
                 found.add(path)
                 unread.append(path)
     return sorted(found - {script})
-
-
-def _normalized(path: PurePosixPath) -> str:
-    """Return a path without `..`."""
-    parts: list[str] = []
-    for part in path.parts:
-        if part == "..":
-            parts.pop()
-        else:
-            parts.append(part)
-    return "/".join(parts)
 
 
 def static_app() -> StaticFiles:

@@ -58,16 +58,19 @@ function linksOf({ rule, name, start_ns, end_ns }, trace) {
   return links;
 }
 
+/** @param {Row[]} rows */
+const haveSeveralRanks = (rows) => new Set(rows.map(({ rank }) => rank)).size > 1;
+
 /** @param {Row[]} figures */
 function figuresOf(figures) {
   if (figures.length === 0) return null;
-  const several = new Set(figures.map(({ rank }) => rank)).size > 1;
+  const several = haveSeveralRanks(figures);
   return el("dl", { class: "figures small" }, figures.map(({ rank, measure, value, unit }) => el("div", {}, el("dt", {}, `${several ? `rank ${rank}: ` : ""}${measure}`), el("dd", {}, readable(/** @type {Int} */ (value), /** @type {string} */ (unit))))));
 }
 
 /** @param {Row[]} checks */
 function checksOf(checks) {
-  const several = new Set(checks.map(({ rank }) => rank)).size > 1;
+  const several = haveSeveralRanks(checks);
   const items = checks.map(({ rank, rule, device, value, limit, unit, found }) => {
     const of = [rank === null || !several ? "" : `rank ${rank}`, device === null ? "" : `GPU ${device}`].filter(Boolean).join(", ");
     const what = `${RULES[String(rule)] ?? rule}${of && ` (${of})`}`;
