@@ -1,21 +1,20 @@
 """What runs when, on each stream and thread?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from service.analysis.facts.activity import steps_of
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.timeline import BUSY, COMM, COMPUTE, LAUNCHES, MEM, MEMORY, STREAM, THREAD, Timeline
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, Column, count, ns, table_of, table_of_rows, word
 from service.analysis.timeline_file import timeline_of
-from service.store.census import steps_in
 from service.trace.errors import BadAnalysisRequest
-from service.trace.summary import Step
 
 _TRACK = count("track", "number of the track, in the order in which a picture shows the tracks")
 _BIN = count("bin", "number of the bin, from 0")
@@ -82,7 +81,7 @@ class OverviewParameters(WorkParameters):
 def answer(scope: Scope, parameters: OverviewParameters) -> Tables:
     """Return what runs in each bin of the window."""
     timeline = timeline_of(scope, parameters)
-    steps = scope.cached("overview steps", lambda: _step_times(_steps_of(scope)))
+    steps = scope.cached("overview steps", lambda: _step_times(scope))
     start, end = _window(timeline, steps, parameters)
     overlapping = np.flatnonzero((steps[1] < end) & (steps[2] > start))
     edges = np.array([start + (end - start) * edge // parameters.bins for edge in range(parameters.bins + 1)], np.int64)
@@ -105,13 +104,10 @@ def answer(scope: Scope, parameters: OverviewParameters) -> Tables:
     }
 
 
-def _steps_of(scope: Scope) -> Sequence[Step]:
-    return steps_in(scope.db) if scope.recorded_steps is None else scope.recorded_steps
-
-
-def _step_times(steps: Sequence[Step]) -> Ints:
+def _step_times(scope: Scope) -> Ints:
     """Return the numbers, the starts and the ends of steps."""
-    return np.array([[step[name] for step in steps] for name in ("number", "start_ns", "end_ns")], np.int64)
+    numbers, annotations = steps_of(scope)
+    return np.array([numbers, annotations.starts, annotations.ends], np.int64)
 
 
 def _steps(rank: int | None, steps: Ints) -> Mapping[str, Any]:
