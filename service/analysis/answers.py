@@ -21,6 +21,8 @@ from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionErr
 from service.trace.selection import Selection
 
 RANKS_AT_ONCE = 2
+WHOLE_FORMS = frozenset({"json", "columns"})
+"""The formats that have several tables."""
 NAMED_MAX = 8
 """Maximum number of traces named in an error message."""
 
@@ -79,11 +81,9 @@ class Answer:
         columns = self.question.tables[table]
         return with_cycle(columns) if self.cycles > 1 and not self.question.compare_sides else columns
 
-    def as_json(self, write: Callable[[Columns, pa.Table], bytes] = as_json) -> bytes:
-        """Serialize the answer as a JSON object, with tables as `write` serializes them."""
-        tables = b",".join(
-            orjson.dumps(name) + b":" + write(self.columns(name), table) for name, table in self.tables.items()
-        )
+    def as_json(self, write: Callable[[Columns, pa.Table], bytes], names: Sequence[str]) -> bytes:
+        """Serialize the answer as a JSON object, with the named tables as `write` serializes them."""
+        tables = b",".join(orjson.dumps(name) + b":" + write(self.columns(name), self.tables[name]) for name in names)
         about = {
             "analysis": self.question.name,
             "parameters": self.parameters.model_dump(mode="json"),
@@ -96,20 +96,37 @@ class Answer:
         }
         return orjson.dumps(about)[:-1] + b',"tables":{' + tables + b"}}\n"
 
-    def form(self, form: str, table: str | None = None) -> bytes:
-        """Serialize the whole answer as ``json`` or ``columns``, or one table as ``csv`` or ``arrow``.
+    def form(self, form: str, tables: Sequence[str] = ()) -> bytes:
+        """Serialize the tables as ``json`` or ``columns``, or one table as ``csv`` or ``arrow``.
 
-        By default, that is the first table.
+        Args:
+            form: the format.
+            tables: names of the tables; by default all or, in a format of one table, the first.
 
         Raises:
-            BadAnalysisRequest: the answer has no such table.
+            BadAnalysisRequest: see `chosen_tables`.
         """
-        if form in {"json", "columns"}:
-            return self.as_json(as_json if form == "json" else as_json_columns)
-        name = table or next(iter(self.question.tables))
-        if name not in self.tables:
-            raise BadAnalysisRequest(f"{self.question.name} has the tables {', '.join(self.tables)}, and no {name!r}.")
-        return as_csv(self.tables[name]) if form == "csv" else as_arrow(self.tables[name])
+        chosen = chosen_tables(self.question, form, tables)
+        if form in WHOLE_FORMS:
+            return self.as_json(as_json if form == "json" else as_json_columns, chosen)
+        table = self.tables[chosen[0]]
+        return as_csv(table) if form == "csv" else as_arrow(table)
+
+
+def chosen_tables(question: Question, form: str, tables: Sequence[str]) -> list[str]:
+    """Return the names of the tables that an answer has in a format; see `Answer.form`.
+
+    Raises:
+        BadAnalysisRequest: the question has no such table, or the format has only one table.
+    """
+    if unknown := [name for name in tables if name not in question.tables]:
+        named = ", ".join(question.tables)
+        raise BadAnalysisRequest(f"{question.name} has the tables {named}, and no {unknown[0]!r}.")
+    if form in WHOLE_FORMS:
+        return [name for name in question.tables if not tables or name in tables]
+    if len(tables) > 1:
+        raise BadAnalysisRequest(f"{form} has one table, and {len(tables)} were named: {', '.join(tables)}.")
+    return [*tables] or [next(iter(question.tables))]
 
 
 def question_of(name: str) -> Question:

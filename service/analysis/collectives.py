@@ -48,6 +48,11 @@ class CollectiveParameters(Parameters):
 
 def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
     """Return the communications of a rank, their possible delays, its clock and, for HTA, the time of its steps."""
+    with_steps = parameters.stragglers == "hta"
+    return scope.cached(("collectives", parameters.rules, with_steps), lambda: _answer(scope, parameters))
+
+
+def _answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
     communications = communications_of(scope, parameters.rules)
     base, starts = scope.summary.base_ns, scope.slices().host.starts
     about = {

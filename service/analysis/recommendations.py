@@ -71,6 +71,10 @@ SELECT device, arg_max(ts_ns, allocated) AS peak_ns, max(allocated) AS allocated
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """Return the checks and recommendations of a rank, and its communications with other ranks."""
+    return scope.cached(("recommendations", parameters.model_dump_json()), lambda: _answer(scope, parameters))
+
+
+def _answer(scope: Scope, parameters: StepParameters) -> Tables:
     windows, lengths, kernels, devices = _steps(scope, parameters)
     scope.define_work(WorkParameters())
     as_tensorboard = parameters.rules == "tensorboard"

@@ -120,7 +120,8 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     if files and len(files) < len(paths):
         raise typer.BadParameter("traces on the server and local files can't be combined", param_hint="--with")
     parsed_base = None if base_selection is None else parsed(base_selection, "--base-selection")
-    request = _Request(targets, base or [], parsed_base, name, _parameters(values), selection, requested.value, table)
+    only = None if form is Format.table else table  # the tables of a terminal are chosen below
+    request = _Request(targets, base or [], parsed_base, name, _parameters(values), selection, requested.value, only)
     answer = _analyze_files(request, files) if files else _analyze_on_server(ctx.obj, request, wait)
     if name is None:
         _print_list(json.loads(answer), as_json=form is Format.json)

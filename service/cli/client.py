@@ -512,14 +512,14 @@ class Client:
             wait: seconds to wait for traces that are not ready.
             parameters: parameters of the analysis, by name.
             selection: the events to analyse; by default all.
-            form: `json`, which has all tables, or `csv` or `arrow`, which have one.
-            table: name of the table in `csv` or `arrow`; by default the first.
+            form: `json`, or `csv` or `arrow`, which have one table.
+            table: name of the only table; by default all or, in `csv` or `arrow`, the first.
             on_tables: receives the names of all tables, for `csv` and `arrow`.
         """
         options: dict[str, Any] = {
             "selection": _compact(selection),
             "format": form,
-            "table": table if form != "json" else None,
+            "table": table,
         }
         query = {key: value for key, value in options.items() if value is not None} if name else {}
         if wait and name:

@@ -162,7 +162,7 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
             if question is None or values is None:
                 return orjson.dumps(applicable(traces[0], readings))
             on_tables([*question.tables])
-            return answer_question(question, values, traces, readings).form(form, table)
+            return answer_question(question, values, traces, readings).form(form, [table] if table else [])
 
 
 def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -> str:
@@ -185,7 +185,7 @@ def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -
             question = question_of(name)
             try:
                 result = answer_question(question, parameters_of(question, {}), traces, readings)
-                return Answer.parsed(result.form("json", None))
+                return Answer.parsed(result.form("json"))
             except NotApplicable as error:
                 return NotKnown(str(error))
 

@@ -74,7 +74,7 @@ class Analyses:
         traces: Sequence[AnalysedTrace],
         *,
         form: str = "json",
-        table: str | None = None,
+        tables: Sequence[str] = (),
         client: str = "",
     ) -> AsyncGenerator[bytes]:
         """Yield the answer to a question; closing the generator drops the question.
@@ -83,8 +83,8 @@ class Analyses:
             question: the question's name.
             parameters: the question's parameters, as JSON values.
             traces: the traces that the question is about.
-            form: format of the answer: ``json``, ``csv`` or ``arrow``.
-            table: the table to return as csv or arrow; None for the first.
+            form: format of the answer: ``json``, ``columns``, ``csv`` or ``arrow``.
+            tables: the tables to return; empty for all or, as csv or arrow, for the first.
             client: identity of the client; clients take turns.
 
         Raises:
@@ -93,7 +93,7 @@ class Analyses:
             DeadlineExceeded: the answer took longer than `deadline_s`.
             ExportFailed: the child failed.
         """
-        return self._answers(AnswerTask(question, parameters, list(traces), form, table), client)
+        return self._answers(AnswerTask(question, parameters, list(traces), form, [*tables]), client)
 
     def applicable(self, trace: AnalysedTrace, *, client: str = "") -> AsyncGenerator[bytes]:
         """Yield the JSON of all questions, each with the reason why it does not apply to the trace, or null."""

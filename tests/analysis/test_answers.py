@@ -183,7 +183,7 @@ def test_unknown_questions_and_parameters_are_refused(ask: Ask) -> None:
     with pytest.raises(BadAnalysisRequest, match="colour"):
         ask("temporal_breakdown", [KERNEL], colour="red")
     with pytest.raises(BadAnalysisRequest, match="breakdown"):
-        ask("temporal_breakdown", [KERNEL]).answer.form("csv", "none")
+        ask("temporal_breakdown", [KERNEL]).answer.form("csv", ["none"])
 
 
 def test_applicable_questions_are_listed_with_their_parameters(

@@ -42,7 +42,7 @@ def test_answer_for_two_cycles_joins_the_answers_of_each_cycle(name: str, ask: A
         assert "rank" not in columns or columns.index("cycle") == columns.index("rank") + 1
         for cycle in range(2):
             assert sorted(map(str, without_cycle(rows, cycle))) == sorted(map(str, single[cycle][table]))
-    answer = json.loads(joint.answer.as_json())
+    answer = json.loads(joint.answer.form("json"))
     assert all("cycle" in [column["name"] for column in table["columns"]] for table in answer["tables"].values())
 
 

@@ -143,6 +143,11 @@ def test_analyze_notes_the_table_of_csv(run: Run, ranks_server: Server, files: l
     assert f"csv contains one table, {next(iter(QUESTIONS['operators'].tables))}, of " in here.stderr
 
 
+def test_analyze_prints_only_the_named_table_as_json(run: Run, files: list[Path]) -> None:
+    one = run("analyze", str(files[0]), "operators", "-f", "json", "--table", "attribution")
+    assert [*json.loads(one.stdout)["tables"]] == ["attribution"]
+
+
 def test_analyze_draws_all_tables_with_names_on_a_terminal(on_terminal: OnTerminal, ranks_server: Server) -> None:
     ranks_server.script("GET", f"/traces/{RANK0}/analysis/steps", answer(main=[[0]], other=[[1]]))
     code, drawn, _ = on_terminal("analyze", "rank0.json", "steps")

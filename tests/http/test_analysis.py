@@ -142,7 +142,8 @@ def test_analysis_of_a_selection_covers_only_that_part(server: Server, ranks: li
         ("temporal_breakdown", {"colour": "red"}, 422, "unknown_parameter"),
         ("temporal_breakdown", {"memset": "red"}, 422, "bad_analysis"),
         ("temporal_breakdown", {"format": "csv", "table": "none"}, 422, "bad_analysis"),
-        ("temporal_breakdown", {"table": "breakdown"}, 422, "bad_analysis"),
+        ("temporal_breakdown", {"table": "none"}, 422, "bad_analysis"),
+        ("operators", {"format": "arrow", "table": ["operators", "attribution"]}, 422, "bad_analysis"),
         ("temporal_breakdown", {"format": "pdf"}, 422, "bad_request"),
         ("temporal_breakdown", {"traces": "none"}, 404, "unknown_trace"),
         ("temporal_breakdown", {"steps": 77}, 422, "unknown_choice"),
@@ -153,6 +154,17 @@ def test_invalid_analysis_request_is_a_problem(
 ) -> None:
     answer = ask(server, ranks[0], name, **params)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("form", ["json", "columns"])
+def test_json_has_only_the_named_tables(server: Server, ranks: list[str], form: str) -> None:
+    whole = ask(server, ranks[0], "operators", format=form).json()["tables"]
+    two = [*whole][:2]
+    assert len(whole) > len(two)
+    some = ask(server, ranks[0], "operators", format=form, table=two[::-1])
+    assert [*some.json()["tables"].items()] == [(name, whole[name]) for name in two]
+    [one] = ask(server, ranks[0], "operators", format=form, table=two[1]).json()["tables"].items()
+    assert one == (two[1], whole[two[1]])
 
 
 def test_analysis_that_does_not_apply_gives_a_reason(server: Server, on_host: str) -> None:

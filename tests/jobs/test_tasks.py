@@ -69,7 +69,7 @@ def tasks_of(source: Source, folder: Path) -> list[Any]:
         OverlayTask(source, folder, WINDOW),
         ExportTask(source.columns, pack=True, order="original", redact=True, cut=Cut(WINDOW, source.summary, "it")),
         RenderTask(source.columns, source.summary, WINDOW, "essential"),
-        AnswerTask("operators", {"top": 3}, traces, "csv", "operators"),
+        AnswerTask("operators", {"top": 3}, traces, "csv", ["operators"]),
         ApplicableTask(traces[0]),
         OpeningTask(source.columns, source.summary, None, SliceReference("at", 3, "a:b")),
     ]

@@ -212,19 +212,21 @@ class CollectiveReport:
         names = matched.rows["collective"].to_pylist()
         calls, sizes = matched.rows["calls"].to_numpy(), matched.rows["size_bytes"].fill_null(-1).to_numpy()
         rows = []
-        for (index, name), chosen in _grouped(zip(matched.rank_indices.tolist(), names, strict=True)).items():
+        groups = _grouped(zip(matched.rank_indices.tolist(), names, strict=True))
+        times = matched.latencies_and_transfers(groups.values())
+        for ((index, name), chosen), of_group in zip(groups.items(), times, strict=True):
             sized = chosen[(sizes[chosen] >= 0) & (calls[chosen] > 0)]
             size = min(sum(sizes[sized].tolist()), _BYTES_MAX) if len(sized) else None
-            times = matched.latency_and_transfer(chosen)
-            rows.append([self._ranks[index], name, int(calls[chosen].sum()), size, *times])
+            rows.append([self._ranks[index], name, int(calls[chosen].sum()), size, *of_group])
         return table_of_rows(OPERATIONS, rows)
 
     def steps(self) -> pa.Table:
         """Return the table of each rank's transfer and waiting, by step."""
         matched, rows = self._matched, []
         steps = matched.rows["step"].to_pylist()
-        for (index, step), chosen in _grouped(zip(matched.rank_indices.tolist(), steps, strict=True)).items():
-            latency, transfer = matched.latency_and_transfer(chosen)
+        groups = _grouped(zip(matched.rank_indices.tolist(), steps, strict=True))
+        times = matched.latencies_and_transfers(groups.values())
+        for (index, step), (latency, transfer) in zip(groups, times, strict=True):
             waiting = None if transfer is None else latency - transfer
             rows.append([self._ranks[index], step, latency, transfer, waiting])
         return table_of_rows(STEPS, rows)

@@ -1,6 +1,7 @@
 """Communications of a rank: kernels that communicate, or process groups' annotations on the host."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
@@ -67,18 +68,9 @@ _BY_NAME = f"""CASE
     WHEN contains({_PLAIN}, 'broadcast') THEN 'broadcast' WHEN contains({_PLAIN}, 'reduce') THEN 'reduce' END"""
 
 _KERNELS = f"""
-SELECT position, start_ns, end_ns, stream, correlation, step, {_BY_NAME} AS by_name, {COLLECTIVE_ARGS} FROM work
-WHERE type = 'COMM' ORDER BY start_ns, position
-"""
-_NUMBERED = """
-SELECT *, CASE WHEN by_seq THEN seq ELSE index END AS number, CASE WHEN by_seq THEN seq_index ELSE 0 END AS occurrence
-FROM (
-    SELECT
-        *, coalesce(bool_and(seq NOTNULL) OVER (PARTITION BY process_group), false) AS by_seq,
-        row_number() OVER (PARTITION BY process_group ORDER BY place) - 1 AS index,
-        row_number() OVER (PARTITION BY process_group, seq ORDER BY place) - 1 AS seq_index
-    FROM communication_kernels
-) ORDER BY place
+SELECT position, start_ns, end_ns, stream, correlation, step, {_BY_NAME} AS by_name, {COLLECTIVE_ARGS}
+FROM (SELECT * EXCLUDE args FROM work WHERE type = 'COMM') JOIN (SELECT position, args FROM events) USING (position)
+ORDER BY start_ns, position
 """
 _ANNOTATIONS = f"""
 SELECT name, {{external_id}} AS external_id, ts_ns AS start_ns, {END} AS end_ns, args FROM events
@@ -89,13 +81,6 @@ SELECT external_id, start_ns, end_ns FROM work
 WHERE kind = 'kernel' AND external_id IN (SELECT external_id FROM events WHERE ph = 'X' AND name IN {TB_COLLECTIVES})
 ORDER BY external_id, start_ns, -end_ns
 """
-_KERNELS_SCHEMA = pa.schema(
-    [
-        pa.field("place", pa.int64()),
-        pa.field("seq", pa.int64()),
-        *(field for field in SCHEMA if field.name not in ("by_seq", "number", "occurrence", "index", "calls", "step")),
-    ]
-)
 
 
 def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> pa.Table:
@@ -130,22 +115,33 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
 
 def _kernels(scope: Scope, groups: ProcessGroups) -> pa.Table:
     """Return the kernels that communicate, with the metadata of kernels and launches."""
-    scope.define_work(WorkParameters(), args=True)
+    scope.define_work(WorkParameters())
     kernels = scope.table(_KERNELS).to_pylist()
-    launches = launches_by_correlation(scope, with_slices=any(kernel["collective"] is None for kernel in kernels))
-    for place, kernel in enumerate(kernels):
+    correlations = {kernel["correlation"] for kernel in kernels} - {None}
+    with_slices = any(kernel["collective"] is None for kernel in kernels)
+    launches = launches_by_correlation(scope, np.array([*correlations], np.int64), with_slices=with_slices)
+    for kernel in kernels:
         launch = launches.get(kernel["correlation"])
-        kernel |= {"place": place, "launch_ns": launch and launch.start_ns, **_metadata(kernel, launch)}
+        kernel |= {"calls": 1, "launch_ns": launch and launch.start_ns, **_metadata(kernel, launch)}
     any_recorded = any(kernel["process_group"] is not None or kernel["group_size"] is not None for kernel in kernels)
     for kernel in kernels:
         _complete(kernel, groups, any_recorded=any_recorded)
-    scope.db.register("communication_kernels", pa.Table.from_pylist(kernels, _KERNELS_SCHEMA))
-    numbered = scope.table(_NUMBERED)
-    scope.db.unregister("communication_kernels")
-    columns = dict(zip(numbered.column_names, numbered.columns, strict=True))
-    columns["step"] = pa.chunked_array([pa.array([kernel["step"] for kernel in kernels], pa.int64())])
-    columns["calls"] = pa.chunked_array([pa.array([1] * len(kernels), pa.int64())])
-    return pa.table([columns[field.name].cast(field.type) for field in SCHEMA], SCHEMA)
+    _add_numbers(kernels)
+    return pa.Table.from_pylist(kernels, SCHEMA)
+
+
+def _add_numbers(kernels: Sequence[dict[str, Any]]) -> None:
+    """Add the numbers of a rank's kernels, which are in order of time, in their process groups; see `SCHEMA`."""
+    without_seq = {kernel["process_group"] for kernel in kernels if kernel["seq"] is None}
+    in_group, of_seq = Counter[str | None](), Counter[tuple[str | None, int]]()
+    for kernel in kernels:
+        group, seq = kernel["process_group"], kernel["seq"]
+        index, by_seq = in_group[group], group not in without_seq
+        in_group[group] += 1
+        kernel |= {"by_seq": int(by_seq), "index": index, "number": seq if by_seq else index, "occurrence": 0}
+        if by_seq:
+            kernel["occurrence"] = of_seq[group, seq]
+            of_seq[group, seq] += 1
 
 
 def _metadata(kernel: Mapping[str, Any], launch: Launch | None) -> dict[str, Any]:

@@ -25,7 +25,7 @@ is the cause.
 DELAY_INTERVALS = pa.schema({"cause": pa.string(), "start_ns": pa.int64(), "end_ns": pa.int64()})
 """Schema of the intervals in which each cause applies."""
 
-_WORK = "SELECT start_ns, end_ns FROM work WHERE {} ORDER BY start_ns"
+_WORK = "SELECT start_ns, end_ns, type = 'COMM' AS communicates FROM work ORDER BY start_ns"
 
 
 def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
@@ -43,10 +43,10 @@ def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
     for cause, pattern in ((LOADS, LOADING), (SYNCHRONIZES, "Synchronize")):
         chosen = slices.host_named(re.compile(pattern).search)
         covers.append((cause, Coverage(slices.host.starts[chosen], slices.host.ends[chosen])))
-    for cause, condition in ((COMPUTES, "type <> 'COMM'"), (COMMUNICATES, "type = 'COMM'")):
-        work = scope.table(_WORK.format(condition))
-        starts, ends = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
-        chosen = queued.between(starts, ends) > 0
+    work = scope.table(_WORK)
+    starts, ends, communicates = (work[name].to_numpy() for name in work.column_names)
+    is_queued = queued.between(starts, ends) > 0
+    for cause, chosen in ((COMPUTES, is_queued & ~communicates), (COMMUNICATES, is_queued & communicates)):
         covers.append((cause, Coverage(starts[chosen], ends[chosen])))
     tables = [
         pa.table(

@@ -4,8 +4,12 @@ import json
 from math import prod
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from service.analysis.facts.bandwidths import ELEMENT_BYTES
 from service.analysis.facts.host import THREAD
+from service.analysis.facts.intervals import Ints
+from service.analysis.facts.launches import calls_of, first_positions
 from service.analysis.facts.scope import Scope
 from service.store.census import END
 
@@ -84,22 +88,28 @@ class Launch(NamedTuple):
     annotation: SliceRow | None
 
 
-def launches_by_correlation(scope: Scope, *, with_slices: bool) -> dict[int, Launch]:
+def launches_by_correlation(scope: Scope, correlations: Ints, *, with_slices: bool) -> dict[int, Launch]:
     """Return the launch of each communicating kernel in the view ``work``, by correlation id.
 
     Args:
         scope: scope of the rank.
+        correlations: the kernels' correlation ids.
         with_slices: whether to find the slices around the launches, too.
     """
-    calls = scope.table(_CALLS.format(calls=scope.is_call)).to_pylist()
     if not with_slices:
-        return {call["correlation"]: Launch(call["start_ns"], None, None) for call in calls}
+        calls = calls_of(scope)
+        calls = calls.filter(calls["correlation"].is_valid())
+        positions = first_positions(calls["correlation"].to_numpy(), correlations)
+        starts = calls["call_start_ns"].take(pa.array(positions, mask=positions < 0))
+        known = zip(correlations.tolist(), starts.to_pylist(), strict=True)
+        return {correlation: Launch(start, None, None) for correlation, start in known if start is not None}
+    launching = scope.table(_CALLS.format(calls=scope.is_call)).to_pylist()
     named = f"{scope.name_matches(f'^{RECORDED}$')} OR {scope.name_matches(ANNOTATED)}"
     slices = scope.table(_DESCRIBING.format(named=named, fields=COLLECTIVE_ARGS)).to_pylist()
     launches: dict[int, Launch] = {}
     stack: list[SliceRow] = []
     for row in sorted(
-        slices + calls, key=lambda row: (row["thread"], row["start_ns"], -row["end_ns"], "correlation" in row)
+        slices + launching, key=lambda row: (row["thread"], row["start_ns"], -row["end_ns"], "correlation" in row)
     ):
         stack = [outer for outer in stack if _encloses(outer, row)]
         if "correlation" in row:

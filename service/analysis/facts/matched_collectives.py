@@ -1,6 +1,6 @@
 """Communications of several ranks, matched into collectives."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.analysis.facts.bandwidths import POINT_TO_POINT, kind_of
-from service.analysis.facts.intervals import Ints, covered
+from service.analysis.facts.intervals import Ints
 from service.analysis.facts.lateness import BEFORE, CAUSES, HOST, DelaySplitter
 
 Flags = npt.NDArray[np.bool_]
@@ -117,19 +117,27 @@ class MatchedCollectives:
         transfers: Ints = np.maximum(self.durations - self.waits, 0)
         return transfers
 
-    def latency_and_transfer(self, chosen: Ints) -> tuple[int, int | None]:
-        """Return the time that communications of a rank cover, and the time that they would cover without waiting.
+    def latencies_and_transfers(self, groups: Collection[Ints]) -> list[tuple[int, int | None]]:
+        """Return the time that the communications of each group cover, and the time that they would without waiting.
 
         The second time is None if one of their collectives is incomplete.
 
         Args:
-            chosen: indices of the communications.
+            groups: indices of the communications of each group; each communication is in one group.
         """
-        ends = self.ends[chosen]
-        latency = covered(self.starts[chosen], ends)
-        if not self.in_complete[chosen].all():
-            return latency, None
-        return latency, covered(ends - self.shortest_durations[self.collective_of[chosen]], ends)
+        from service.analysis.facts.unions import lengths_of_groups  # noqa: PLC0415 - loads numba, which the server does without
+
+        group_of = np.zeros(len(self.order), np.int64)
+        for number, chosen in enumerate(groups):
+            group_of[chosen] = number
+        transfer_starts = self.ends - self.shortest_durations[self.collective_of]
+        latencies = lengths_of_groups(group_of, self.starts, self.ends, len(groups)).tolist()
+        transfers = lengths_of_groups(group_of, transfer_starts, self.ends, len(groups)).tolist()
+        incomplete = {*group_of[~self.in_complete].tolist()}
+        return [
+            (latency, None if number in incomplete else transfer)
+            for number, (latency, transfer) in enumerate(zip(latencies, transfers, strict=True))
+        ]
 
     def least_waiting_ranks(self, candidates: int) -> list[int]:
         """Return the ranks that wait least, among those that wait less than the mean."""

@@ -182,9 +182,12 @@ class Scope:
             return None
         return ONLY_RANGES if self.has_categories([RANGE_CATEGORY]) else NO_WORK
 
-    @cached_property
+    @property
     def has_communication(self) -> bool:
         """True if a kernel communicates."""
+        return self.cached("has communication", self._find_communication)
+
+    def _find_communication(self) -> bool:
         if self._has_communicating_names:
             kernels = "SELECT 1 FROM device_events WHERE kind = 'kernel'"
             if len(self.table(f"{kernels} AND name IN {_COMMUNICATING} LIMIT 1")):
@@ -276,18 +279,21 @@ class Scope:
     @property
     def device_names(self) -> list[str]:
         """Distinct names of work on devices."""
-        self.slices()
-        names: list[str] = self.table("SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE name NOTNULL")[
-            "name"
-        ].to_pylist()
-        return names
+        return self._names_of_work("name NOTNULL")
 
     @property
     def kernel_names(self) -> list[str]:
         """Distinct names of kernels."""
+        return self._names_of_work("kind = 'kernel' AND name NOTNULL")
+
+    def _names_of_work(self, condition: str) -> list[str]:
+        return self.cached(("names of work", condition), lambda: self._read_names_of_work(condition))
+
+    def _read_names_of_work(self, condition: str) -> list[str]:
         self.slices()
-        kernels = "SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' AND name NOTNULL"
-        names: list[str] = self.table(kernels)["name"].to_pylist()
+        names: list[str] = self.table(f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE {condition}")[
+            "name"
+        ].to_pylist()
         return names
 
     def define_work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:

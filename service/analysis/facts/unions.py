@@ -1,6 +1,7 @@
 """Compiled unions of millions of intervals, in one pass; the intervals of a union do not touch."""
 
 import numpy as np
+import numpy.typing as npt
 
 from service.attribution.nesting import Ints
 from service.streaming.scan.compiled import compiled
@@ -24,6 +25,21 @@ def union_of_both(first: Edges, second: Edges) -> Edges:
     capacity = len(first[0]) + len(second[0])
     firsts, lasts = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     return _trimmed(firsts, lasts, _union_of_both(*first, *second, firsts, lasts))
+
+
+def lengths_of_groups(groups: Ints, starts: Ints, ends: Ints, count: int) -> npt.NDArray[np.uint64]:
+    """Return the time that the intervals of each group cover; unsigned, so that any two times fit.
+
+    Args:
+        groups: number of each interval's group.
+        starts: start of each interval.
+        ends: end of each interval.
+        count: number of groups.
+    """
+    order = np.lexsort((starts, groups))
+    lengths = np.zeros(count, np.int64)
+    _add_lengths(groups[order], starts[order], ends[order], lengths)
+    return lengths.view(np.uint64)
 
 
 def _trimmed(firsts: Ints, lasts: Ints, count: int) -> Edges:
@@ -64,3 +80,17 @@ def _union_of_both(starts: Ints, ends: Ints, other_starts: Ints, other_ends: Int
             firsts[count], lasts[count] = start, end
             count += 1
     return count
+
+
+@compiled
+def _add_lengths(groups: Ints, starts: Ints, ends: Ints, lengths: Ints) -> None:
+    """Add the covered time to each group's length; the intervals are sorted by group and start."""
+    covered_until = 0
+    for index in range(len(groups)):
+        start, end = starts[index], ends[index]
+        if index == 0 or groups[index] != groups[index - 1]:
+            covered_until = start
+        start = max(start, covered_until)
+        if end > start:
+            lengths[groups[index]] += end - start
+            covered_until = end

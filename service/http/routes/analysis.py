@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from service.analysis.answers import parameters_of, question_of
+from service.analysis.answers import WHOLE_FORMS, chosen_tables, parameters_of, question_of
 from service.analysis.catalogue import QUESTIONS
-from service.analysis.question import Question
 from service.http import shapes
 from service.http.authentication import identity
 from service.http.declarations import ROUTE_PATH
@@ -33,8 +32,6 @@ TRACES_MAX = 4096
 Form = Literal["json", "columns", "csv", "arrow"]
 _FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
 _MEDIA_TYPES: dict[Form, str] = {"columns": JSON, **{form: media_type for media_type, form in _FORMS.items()}}
-_WHOLE = frozenset({"json", "columns"})
-"""The forms that have all tables of an answer."""
 _COMMON_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "base_selection", "table", "format", "wait"})
 """The query parameters that all analyses have."""
 
@@ -43,6 +40,13 @@ _SERVER_RUN = secrets.token_hex(8)
 
 _PATH = "/{trace_id}/analysis/{name}"
 
+Tables = Annotated[
+    list[str] | None,
+    Query(
+        alias="table",
+        description="names of the tables to return; by default all or, as `csv` and `arrow` have one table, the first",
+    ),
+]
 BaseSelection = Annotated[
     str | None,
     Query(
@@ -103,14 +107,14 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     ] = None,
     base_selection: BaseSelection = None,
     wait: Wait = 0,
-    table: Annotated[str | None, Query(description="for `csv` and `arrow`: the table; by default the first")] = None,
+    tables: Tables = None,
     form: Annotated[Form | None, Query(alias="format", description="takes precedence over the `Accept` field")] = None,
 ) -> Response:
     """Return the result of an analysis, in which ``skipped`` lists the ranks without a result; 304 if the ETag matches.
 
-    JSON has all tables; so has ``format=columns``, which is JSON with an array of values for each column instead of
-    rows, and reads faster. CSV and Arrow have one table: the header ``Tracedock-Table`` has its name, and
-    ``Tracedock-Tables`` the names of all tables.
+    JSON has all tables, or those that ``table`` names; so has ``format=columns``, which is JSON with an array of values
+    for each column instead of rows, and reads faster. CSV and Arrow have one table: the header ``Tracedock-Table`` has
+    its name, and ``Tracedock-Tables`` the names of all tables.
 
     ``compare`` takes exactly two sides: the traces of ``base``, and all other traces. Without ``base``, it takes two
     traces, and the first is the base. A selection is of both sides, unless ``base_selection`` is given.
@@ -123,11 +127,7 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     parameters = parameters_of(question, values).model_dump(mode="json")
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
     ids = [trace_id, *(traces or ())]
-    if table and form in _WHOLE:
-        raise BadAnalysisRequest(
-            "`table` is for csv and arrow, which have one table; JSON and columns have all tables.",
-            known=[*question.tables],
-        )
+    chosen = chosen_tables(question, form, tables or ())
     if base and not question.compare_sides:
         raise BadAnalysisRequest(f"{name} does not compare two sides, and takes no `base`.")
     selection_of_base = _selection_of_base(base, base_selection, selection)
@@ -136,13 +136,14 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     base_ids = [base_id for reference in base or () for base_id in groups.side(reference)]
     sources = [source_of(services, source_id, selection) for source_id in ids]
     sources += [source_of(services, base_id, selection_of_base, is_base=True) for base_id in base_ids]
-    etag = _etag(sources, name, parameters, form, table)
+    etag = _etag(sources, name, parameters, form, chosen)
     headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
-    headers |= {} if form in _WHOLE else _table_headers(question, table)
+    if form not in WHOLE_FORMS:
+        headers |= {"Tracedock-Table": chosen[0], "Tracedock-Tables": ", ".join(question.tables)}
     if has_current(request, etag):
         return Response(status_code=304, headers=headers)
     pieces = services.analyses.answer(
-        name, parameters, sources, form=form, table=table, client=" ".join(identity(request))
+        name, parameters, sources, form=form, tables=chosen, client=" ".join(identity(request))
     )
     return ProcessOutput(pieces, _MEDIA_TYPES[form], headers)
 
@@ -162,19 +163,11 @@ def _selection_of_base(base: list[str] | None, text: str | None, selection: Sele
     return parsed if parsed.as_dict() else None
 
 
-def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], form: Form, table: str | None) -> str:
+def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], form: Form, tables: list[str]) -> str:
     selections = {source.is_base: source.selection and source.selection.as_dict() for source in sources}
     traces = [(str(source.columns), source.is_base) for source in sources]
-    key = [_SERVER_RUN, traces, [*selections.items()], name, parameters, form, table]
+    key = [_SERVER_RUN, traces, [*selections.items()], name, parameters, form, tables]
     return hashlib.sha256(orjson.dumps(key)).hexdigest()[:32]
-
-
-def _table_headers(question: Question, table: str | None) -> dict[str, str]:
-    """Return headers with the name of the response's table, and the names of all tables of the analysis."""
-    chosen = table or next(iter(question.tables))
-    if chosen not in question.tables:  # the response is an error
-        return {}
-    return {"Tracedock-Table": chosen, "Tracedock-Tables": ", ".join(question.tables)}
 
 
 def describe_analyses(document: dict[str, Any]) -> None:

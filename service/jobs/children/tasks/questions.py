@@ -2,7 +2,7 @@
 
 # ruff: noqa: PLC0415 - the server loads no numba, and each child loads only the code of its own tasks
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,15 +51,15 @@ class AnswerTask:
         question: the question's name.
         parameters: the question's parameters, as JSON values.
         traces: the traces that the question is about.
-        form: format of the answer: ``json``, ``csv`` or ``arrow``.
-        table: the table to return as csv or arrow; None for the first.
+        form: format of the answer: ``json``, ``columns``, ``csv`` or ``arrow``.
+        tables: the tables to return; empty for all or, as csv or arrow, for the first.
     """
 
     question: str
     parameters: dict[str, Any]
     traces: list[AnalysedTrace]
     form: str = "json"
-    table: str | None = None
+    tables: list[str] = field(default_factory=list)
 
     def run(self, readings: "ReadingCache") -> bytes:
         """Return the answer in the given form.
@@ -74,7 +74,7 @@ class AnswerTask:
         question = question_of(self.question)
         traces = [trace.asked() for trace in self.traces]
         return answer_question(question, parameters_of(question, self.parameters), traces, readings).form(
-            self.form, self.table
+            self.form, self.tables
         )
 
 

@@ -26,8 +26,8 @@ export async function startAnalyses(group) {
   /** @param {Value} rank */
   const traceOf = (rank) => traces.get(String(rank)) ?? (group.ranks.length === 1 ? group.ranks[0].trace : null);
   const [steps, collectives] = await Promise.all([
-    fill("run-steps-body", group, "steps"),
-    fill("run-waits-body", group, "collectives"),
+    fill("run-steps-body", group, "steps", ["steps"]),
+    fill("run-waits-body", group, "collectives", ["collectives", "ranks", "steps"]),
     showTime(group, traceOf),
     showAdvice(group, traceOf),
   ]);
@@ -42,11 +42,12 @@ export async function startAnalyses(group) {
  * @param {string} panel
  * @param {Group} group
  * @param {string} name
+ * @param {string[]} tables the tables that the panel shows
  */
-async function fill(panel, { id }, name) {
+async function fill(panel, { id }, name, tables) {
   byId(panel).replaceChildren(el("p", { class: "muted" }, "Reading all ranks …"));
   try {
-    const answer = await answerOf(api("groups", id, "analysis", name));
+    const answer = await answerOf(`${api("groups", id, "analysis", name)}?${new URLSearchParams(tables.map((table) => ["table", table]))}`);
     byId(panel).replaceChildren();
     return answer;
   } catch (error) {
@@ -63,7 +64,7 @@ async function fill(panel, { id }, name) {
  * @param {(rank: Value) => string | null} traceOf
  */
 async function showTime(group, traceOf) {
-  const answer = await fill("run-time", group, "temporal_breakdown");
+  const answer = await fill("run-time", group, "temporal_breakdown", ["breakdown"]);
   if (answer === null) return none("run-time", "No work ran on a GPU in these traces.");
   const devices = recordsOf(answer.tables.breakdown);
   byId("run-time").replaceChildren(deviceTime(devices, { barsMax: BARS_MAX, hrefOf: ({ rank }) => pageOf(traceOf(rank) ?? "") }));
@@ -74,7 +75,7 @@ async function showTime(group, traceOf) {
  * @param {(rank: Value) => string | null} traceOf
  */
 async function showAdvice(group, traceOf) {
-  const answer = await fill("run-advice", group, "recommendations");
+  const answer = await fill("run-advice", group, "recommendations", ["recommendations", "evidence", "checks"]);
   if (answer === null) return;
   byId("run-advice").replaceChildren(
     ...adviceOf(answer, ({ rank }) => {
