@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from service.analysis.answers import answer_question, parameters_of, question_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
-from service.trace.selection import Selection
+from service.trace.selection import Selection, Window
 from tests.analysis.conftest import Ask, golden, real
 from tests.conftest import DATA, SHARED, needs_shared, scaled
 from tests.cutting.test_merge import merged
@@ -185,6 +185,19 @@ def test_gpu_copies_of_steps_are_not_counted(ask: Ask) -> None:
     twin = event("gpu_user_annotation", "ProfilerStep#3", 5, 12)
     for rules in ("exact", "tensorboard"):
         assert bounds(ask, two_steps(twin), rules=rules) == [(3, 0, 17), (4, 17, 23)]
+
+
+@pytest.mark.parametrize("name", ["steps", "overview", "collectives"])
+def test_selection_of_everything_has_the_steps_of_the_trace(ask: Ask, name: str) -> None:
+    events = two_steps(
+        event("Operator", "ProfilerStep#5", 10, 2),
+        event("python_function", "ProfilerStep#6", 12, 3),
+        event("gpu_user_annotation", "ProfilerStep#7", 12, 3),
+        event("kernel", "ncclDevKernel_AllReduce", 18, 1, correlation=2),
+    )
+    whole = ask(name, events)
+    everything = ask(name, events, selection=Selection(window=Window(start_ns=-1000, end_ns=1_000_000)))
+    assert everything["steps"] == whole["steps"] != []
 
 
 def test_trace_without_steps_is_one_step(ask: Ask) -> None:

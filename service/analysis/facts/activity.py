@@ -13,7 +13,6 @@ from service.analysis.facts.intervals import Ints
 from service.analysis.facts.launches import calls_of, first_positions
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
-from service.store.census import END
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
 
 Rules = Literal["exact", "tensorboard"]
@@ -49,13 +48,6 @@ SELECT
 FROM work
 """
 _UNSORTED_WORK = "SELECT NULL::TINYINT AS category, start_ns, end_ns, correlation, device FROM work"
-_STEPS = f"""
-SELECT TRY_CAST(regexp_extract(name, '^{STEP_PREFIX}([0-9]{{1,18}})$', 1) AS BIGINT) AS step, ts_ns AS start_ns,
-    {END} AS end_ns
-FROM events
-WHERE ph = 'X' AND cat IN {OPS} AND starts_with(name, '{STEP_PREFIX}') AND ts_ns NOTNULL AND step NOTNULL
-ORDER BY ts_ns, step
-"""
 _TB_COMMUNICATES = f"""
 coalesce(external_id, -1) IN (SELECT coalesce(external_id, -1) FROM events WHERE ph = 'X' AND name IN {TB_COLLECTIVES})
 """
@@ -182,12 +174,8 @@ def category_of(name: str, rules: Rules) -> int:
 
 def steps_of(scope: Scope) -> tuple[Ints, Intervals]:
     """Return the numbers and the annotations of a rank's steps, in order of time."""
-    steps = scope.recorded_steps
-    if steps is None:
-        table = scope.table(_STEPS)
-        return table["step"].to_numpy(), Intervals.of(table)
-    starts, ends = [step["start_ns"] for step in steps], [step["end_ns"] for step in steps]
-    numbers = np.array([step["number"] for step in steps], np.int64)
+    starts, ends = [step["start_ns"] for step in scope.steps], [step["end_ns"] for step in scope.steps]
+    numbers = np.array([step["number"] for step in scope.steps], np.int64)
     return numbers, Intervals(np.array(starts, np.int64), np.array(ends, np.int64))
 
 

@@ -140,10 +140,10 @@ class Scope:
         return self.summary.world_size
 
     @property
-    def recorded_steps(self) -> Sequence[Step] | None:
-        """Steps that ingest recorded, in order of time; None for selections and merged traces, whose steps differ."""
+    def steps(self) -> Sequence[Step]:
+        """Steps of the rank or the selection, by start; see `steps_in`. Those of a whole trace are in its summary."""
         if self.is_selection or self.summary.ranks:
-            return None
+            return self.cached("steps", lambda: steps_in(self.db))
         return self.summary.steps
 
     def event_count(self, phase: str, category: str) -> int:
@@ -237,7 +237,7 @@ class Scope:
 
         if not self.is_selection:
             return links_of(self.columns, self.summary)
-        clock = StepClock(replace(self.summary, steps=steps_in(self.db)))
+        clock = StepClock(replace(self.summary, steps=[*self.steps]))
         return link_device_events(self._parts, clock, external_ids_in_summary(self.summary))
 
     def _parts(self, columns: Sequence[str]) -> "Iterator[Part]":

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.unions import Edges, union, union_of_both
+from service.analysis.facts.unions import Edges, lengths_of_groups, union, union_of_both
 
 INTERVALS = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 20)))
 
@@ -39,3 +39,17 @@ def test_union_covers_the_same_times_with_gaps_between(intervals: list[tuple[int
 def test_union_of_unions_is_the_union_of_all(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
     joined = union_of_both(union(*edges(first)), union(*edges(second)))
     assert pairs(joined) == pairs(union(*edges(first + second)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50), st.integers(0, 20))))
+def test_length_of_a_group_is_that_of_the_union_of_its_intervals(rows: list[tuple[int, int, int]]) -> None:
+    groups = np.array([group for group, _, _ in rows], np.int64)
+    starts, ends = edges([(start, length) for _, start, length in rows])
+    of_each = [union(starts[groups == group], ends[groups == group]) for group in range(4)]
+    lengths = [int((lasts - firsts).sum()) for firsts, lasts in of_each]
+    assert lengths_of_groups(groups, starts, ends, 4).tolist() == lengths
+
+
+def test_length_of_a_group_may_exceed_signed_integers() -> None:
+    bounds = np.array([-(1 << 63)], np.int64), np.array([(1 << 63) - 1], np.int64)
+    assert lengths_of_groups(np.zeros(1, np.int64), *bounds, 1).tolist() == [(1 << 64) - 1]
