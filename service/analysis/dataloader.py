@@ -43,7 +43,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     windows = windows_of(activity, parameters)
     calls = scope.table(_CALLS.format(loading=scope.name_matches(LOADING)))
     starts, ends = (calls[name].to_numpy() for name in ("start_ns", "end_ns"))
-    loading, working = Coverage(starts, ends), activity.work.covered()
+    loading, working = Coverage(starts, ends), activity.work.coverage()
     either = loading.with_more(working)
     loads, works, both = (coverage.between(windows.starts, windows.ends) for coverage in (loading, working, either))
     totals, exposed = windows.ends - windows.starts, both - works

@@ -70,7 +70,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     rows = []
     for device in np.unique(activity.devices).tolist():
         facts = _facts(devices.get(device, {}), properties.get(device, {}))
-        busy = activity.work.only(activity.devices == device).covered()
+        busy = activity.work.only(activity.devices == device).coverage()
         busy_ns = int(busy.between(windows.starts[:1], windows.ends[-1:])[0])
         kernel_ns, *estimates = kernels.of(device)
         shares = (percentage(kernel_ns, last - first), percentage(busy_ns, last - first), *estimates)

@@ -13,10 +13,10 @@ def _bytes(name: str, description: str) -> Column:
     return Column(f"{name}_bytes", "int", "bytes", description)
 
 
-DEVICE_TYPE = word("device_type", "as torch names it: CPU, CUDA, …")
-DEVICE_ID = count("device", "number of the device of that type; -1 for the CPU")
-OPERATOR = word("operator", "the innermost operator or annotation at that time on the thread; empty if none")
-CALLER = word("caller", "the operator or annotation around that")
+DEVICE_TYPE = word("device_type", "type of the device as torch names it: CPU, CUDA, …")
+DEVICE_ID = count("device", "number of the device among those of its type; -1 for the CPU")
+OPERATOR = word("operator", "innermost operator or annotation in which the memory is allocated; empty if none")
+CALLER = word("caller", "operator or annotation that directly encloses `operator`; empty if none")
 DEVICES = (
     RANK,
     DEVICE_TYPE,
@@ -30,33 +30,33 @@ DEVICES = (
     _bytes("peak_reserved", "the most that the allocator held at once, used and unused"),
     _bytes("peak_growth", "the largest growth of memory since the trace began"),
     ns("peak_growth_at", "first time of that growth"),
-    _bytes("unfreed", "of allocations that are not freed within the trace"),
-    count("unfreed_allocations", "number of these"),
-    _bytes("before", "of frees of memory that was allocated before the trace"),
-    count("before_frees", "number of these"),
+    _bytes("unfreed", "sum of the allocations that are not freed within the trace"),
+    count("unfreed_allocations", "number of allocations that are not freed within the trace"),
+    _bytes("before", "sum of the frees of memory that was allocated before the trace"),
+    count("before_frees", "number of frees of memory that was allocated before the trace"),
 )
 CURVE = (
     RANK,
     DEVICE_TYPE,
     DEVICE_ID,
-    ns("at", "when it changed"),
-    _bytes("allocated", "from then on; empty if the trace does not record it"),
-    _bytes("reserved", "from then on; likewise"),
-    _bytes("growth", "from then on, sum of all changes since the trace began"),
+    ns("at", "time of the change"),
+    _bytes("allocated", "allocated memory from then on; empty if the trace does not record it"),
+    _bytes("reserved", "memory that the allocator holds from then on; empty if the trace does not record it"),
+    _bytes("growth", "sum of all changes since the trace began, including this one"),
 )
 OPERATORS = (
     RANK,
     DEVICE_TYPE,
     DEVICE_ID,
-    word("operator", "name; `ProfilerStep*` are all steps"),
+    word("operator", "name; `ProfilerStep*` stands for all steps"),
     word("kind", "op or annotation"),
     count("calls", "number of calls; an only child of the same name does not count"),
-    _bytes("increase_total", "allocated less freed in it"),
-    _bytes("increase_self", "of that, in no operator or annotation in it"),
-    count("allocations_total", "number of allocations in it"),
-    count("allocations_self", "of these, in no operator or annotation in it"),
-    _bytes("allocated_total", "sum of the allocations in it"),
-    _bytes("allocated_self", "of that, in no operator or annotation in it"),
+    _bytes("increase_total", "allocated memory less freed memory in its calls"),
+    _bytes("increase_self", "part of `increase_total_bytes` outside of inner operators and annotations"),
+    count("allocations_total", "number of allocations in its calls"),
+    count("allocations_self", "part of `allocations_total` outside of inner operators and annotations"),
+    _bytes("allocated_total", "sum of the allocations in its calls"),
+    _bytes("allocated_self", "part of `allocated_total_bytes` outside of inner operators and annotations"),
 )
 AT_PEAK = (
     RANK,
@@ -64,8 +64,8 @@ AT_PEAK = (
     DEVICE_ID,
     OPERATOR,
     CALLER,
-    count("allocations", "of the operator that were not freed at the peak"),
-    _bytes("held", "sum of these"),
+    count("allocations", "number of the operator's allocations that were not freed at the peak"),
+    _bytes("held", "sum of these allocations"),
 )
 BLOCKS = (
     RANK,
@@ -74,11 +74,11 @@ BLOCKS = (
     OPERATOR,
     CALLER,
     word("category", "purpose of the block, as in `categories`; empty if unknown"),
-    _bytes("size", "of the block"),
-    ns("allocated_at", "when; empty if before the trace"),
-    ns("freed_at", "when; empty if not within the trace"),
-    ns("lasting", "from one to the other"),
-    count("address", "of the block"),
+    _bytes("size", "size of the block"),
+    ns("allocated_at", "time of the allocation; empty if before the trace"),
+    ns("freed_at", "time of the free; empty if not within the trace"),
+    ns("lasting", "time from the allocation to the free; empty if one is not in the trace"),
+    count("address", "address of the block"),
 )
 CATEGORIES = (
     RANK,
@@ -87,8 +87,8 @@ CATEGORIES = (
     word("category", "purpose of the blocks, as in torch's memory timeline; empty if unknown"),
     word("reason", "why the category is unknown"),
     count("blocks", "number of blocks; empty for those that the trace does not record"),
-    _bytes("size", "sum of these, likewise"),
-    _bytes("held_at_peak", "of that, when the device had the most"),
+    _bytes("size", "sum of the blocks' sizes; empty for those that the trace does not record"),
+    _bytes("held_at_peak", "memory of the blocks that were held at the device's peak"),
 )
 
 
@@ -98,7 +98,7 @@ class MemoryParameters(Parameters):
     points: int = Field(
         1000, ge=2, le=1_000_000, description="approximate number of points of the curve of each device"
     )
-    top: int = Field(1000, ge=0, le=1_000_000, description="maximum number of listed blocks: the largest")
+    top: int = Field(1000, ge=0, le=1_000_000, description="maximum number of blocks to list; the largest are listed")
 
 
 def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
@@ -125,7 +125,7 @@ def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no memory events."""
     changes = "SELECT 1 FROM events WHERE name = '[memory]' AND ts_ns NOTNULL LIMIT 1"
     is_recorded = "[memory]" in scope.names() and len(scope.table(changes))
-    return None if is_recorded else "No memory is in this trace: it was recorded without `profile_memory=True`."
+    return None if is_recorded else "This trace has no memory events: it was recorded without `profile_memory=True`."
 
 
 TABLES = {
@@ -139,14 +139,15 @@ TABLES = {
 QUESTION = Question(
     name="memory",
     short_question="What holds memory?",
-    definition="Each change counts for the innermost operator or annotation at that time on its thread, whose end is"
-    " exclusive, and for all around that. An allocation is freed by the next change at its address on its device. A"
-    " curve of more points than requested has the least and the most of each of equal intervals. A trace does not"
-    " record tensors; the category of a block is derived from where it is allocated and freed: within one outermost"
-    " operator or one optimizer step, it is `temporary`; allocated by a DataLoader, it is `input`; allocated elsewhere"
-    " and freed in backward, `activation`; allocated in one function of backward and freed in another,"
-    " `autograd_detail`; allocated in backward and kept after it, `gradient`; allocated in an optimizer step and"
-    " kept after it, `optimizer_state`. All other blocks have a reason and no category.",
+    definition="Each change counts for the innermost operator or annotation that runs on its thread at that time, and"
+    " for all that enclose it; the end time of an operator or annotation is exclusive. An allocation is freed by the"
+    " next change at the same address of the same device. A curve with more changes than the requested points is"
+    " reduced to the minimum and maximum of equally long intervals. A trace does not record tensors, so the category"
+    " of a block is derived from where it is allocated and freed. A block that is allocated and freed within one"
+    " outermost operator or one optimizer step is `temporary`; allocated by a DataLoader, it is `input`; allocated"
+    " elsewhere and freed in backward, `activation`; allocated in one function of backward and freed in another,"
+    " `autograd_detail`; allocated in backward and kept after it, `gradient`; allocated in an optimizer step and kept"
+    " after it, `optimizer_state`. All other blocks have a reason instead of a category.",
     source="https://github.com/pytorch/kineto/blob/main/tb_plugin/README.md",
     tables=TABLES,
     parameters=MemoryParameters,

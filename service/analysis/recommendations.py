@@ -185,7 +185,7 @@ def _of_devices(kernels: Intervals, devices: Ints, windows: Windows) -> Iterator
     """Check whether GPUs idle."""
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     for device in np.unique(devices).tolist():
-        cover = kernels.only(devices == device).covered()
+        cover = kernels.only(devices == device).coverage()
         busy = int(cover.between(windows.starts[:1], windows.ends[-1:])[0])
         value = 100 * busy / (last - first) if last > first else None
         gap = _longest_gap(cover, first, last)

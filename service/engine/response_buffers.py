@@ -26,12 +26,15 @@ class ResponseBuffers:
         return buffer
 
     def grow(self, buffer: "ResponseBuffer", size: int) -> None:
-        """Add the bytes that a buffer has gained to the total; a buffer overflows if a limit is exceeded."""
+        """Add a buffer's new bytes to the total.
+
+        The buffer overflows if it exceeds its own limit. If the total exceeds its limit, the largest buffer overflows.
+        """
         self.total += size
         if buffer.size > BUFFER_MAX:
             buffer.overflow()
         elif self.total > BUFFERS_MAX:
-            max(self._open, key=lambda other: other.size).overflow()
+            max(self._open, key=lambda open_buffer: open_buffer.size).overflow()
 
     def remove(self, buffer: "ResponseBuffer") -> None:
         """Remove a buffer and its bytes from the total."""
@@ -49,7 +52,7 @@ class ResponseBuffer:
         self.size = 0
 
     def add(self, size: int) -> bool:
-        """Count more bytes; returns False if the buffer is closed, and the caller must drop the bytes."""
+        """Count more bytes, and return whether the buffer is open; if it is closed, the caller must drop the bytes."""
         if not self._closed:
             self.size += size
             self._buffers.grow(self, size)

@@ -86,9 +86,9 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
             writer.add(batch)
         on_progress(progress)
         envelope, members = reader.envelope()
-        written = writer.finish(on_slab, ranks_by_pid(merged_ranks(members)))
-    if written != reader.kept:
-        raise RuntimeError(f"{reader.kept} events came in and {written} were written")
+        written_count = writer.finish(on_slab, ranks_by_pid(merged_ranks(members)))
+    if written_count != reader.kept:
+        raise RuntimeError(f"{reader.kept} events came in and {written_count} were written")
     for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):
         if count:
             reader.health.add(code, count=count)

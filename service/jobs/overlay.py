@@ -39,24 +39,25 @@ def write_critical_path(
         SelectionError: the selection is invalid or matches no event.
     """
     source = source.with_whole_lists()
-    whole = AnalysisInput(source.columns, source.summary, selection if selection.as_dict() else None, source.name)
-    paths = [_path(rank, spill, tid) for tid, rank in enumerate(ranks_of(whole), 1)]
-    events, _ = by_time(pa.concat_tables(paths))
+    chosen = selection if selection.as_dict() else None
+    rank_inputs = ranks_of(AnalysisInput(source.columns, source.summary, chosen, source.name))
+    path_tables = [_path_events(rank_input, spill, tid) for tid, rank_input in enumerate(rank_inputs, 1)]
+    events, _ = by_time(pa.concat_tables(path_tables))
     name = child_name(source.name, "critical-path")
     return write_overlay(source, folder, selection, events, name=name, kind=QUESTION, on_written=on_written)
 
 
-def _path(rank: AnalysisInput, spill: Path, tid: int) -> pa.Table:
-    """Return the events of the critical path of one rank."""
+def _path_events(rank_input: AnalysisInput, spill: Path, tid: int) -> pa.Table:
+    """Return the events of the critical path of one rank, on the thread `tid`."""
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
-    from service.analysis.facts.path_events import path_events  # noqa: PLC0415 - likewise
+    from service.analysis.facts.path_events import path_events  # noqa: PLC0415 - loads numba, too
 
-    reading = RankDatabase(rank.columns, rank.summary, rank.selection, spill=spill, threads=THREADS)
+    database = RankDatabase(rank_input.columns, rank_input.summary, rank_input.selection, spill=spill, threads=THREADS)
     try:
-        with scope_of(reading) as scope:
+        with scope_of(database) as scope:
             if reason := question_of(QUESTION).inapplicable_reason(scope):
                 raise NotApplicable(reason)
             scope.define_work(WorkParameters())
             return path_events(scope, PathEdges(scope), tid=tid)
     finally:
-        reading.close()
+        database.close()

@@ -53,7 +53,7 @@ def note_anomalies(
             health.add(code, count=count)
             examples = f"SELECT {_EXAMPLE} FROM {rows} ORDER BY position LIMIT {EXAMPLES_MAX}"  # noqa: S608 - made of constants
             for (text,) in db.execute(examples, values).fetchall():
-                health.show(code, text=text)
+                health.add_example(code, text=text)
 
     ((before_zero, at_zero, timed, untimed, unlasting, negative),) = db.execute(_TALLIED).fetchall()
     note("no_time", untimed, "events WHERE ts_ns IS NULL AND ph IS DISTINCT FROM 'M'")

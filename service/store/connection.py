@@ -9,7 +9,7 @@ from typing import Any
 
 from service.trace.errors import CatalogInUse, CatalogUnwritable, DiskFull, TracedockError
 
-_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+_FULL_DISK_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 """SQLite's error codes for a full disk: for the file, and for the index of its log."""
 
 _SCHEMA_VERSION = 5
@@ -85,11 +85,11 @@ _MIGRATIONS = {
             " path TEXT NOT NULL, mark TEXT NOT NULL, trace TEXT, why TEXT, PRIMARY KEY (import_id, path)) STRICT;",
         ]
     ),
-    4: (  # version 4 has no index from which the library is listed without reading long summaries
+    4: (  # version 4 lacks the index that lists the library without reading long summaries
         "CREATE INDEX trace_listed ON trace (id, name, state, created_ns, size, sha256, group_id, pinned);"
     ),
 }
-"""Statements that migrate the tables of a version to the next one."""
+"""Statements that migrate the tables from each version to the next one."""
 
 
 class Connection:
@@ -117,7 +117,7 @@ class Connection:
                     f"{path} has the schema version {version}; this version of the service reads {_SCHEMA_VERSION}."
                 )
             steps = [] if version else [_TRACE + _JOB]
-            steps += [_MIGRATIONS[at] for at in range(version or _BASE_VERSION, _SCHEMA_VERSION)]
+            steps += [_MIGRATIONS[old_version] for old_version in range(version or _BASE_VERSION, _SCHEMA_VERSION)]
             for statement in filter(str.strip, "".join(steps).split(";")):
                 db.execute(statement)
             if version != _SCHEMA_VERSION:  # on a full disk even a write without a change fails
@@ -130,7 +130,7 @@ class Connection:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run an atomic transaction; raises `DiskFull`."""
+        """Run an atomic transaction; raises `DiskFull` if the disk has no room for it."""
         with self._lock, full_disk("the catalog"):
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -176,17 +176,17 @@ def open_database(path: Path) -> sqlite3.Connection:
     """
     with full_disk(path.name):
         try:
-            return _logged(path, "NORMAL")
+            return _open_with_log(path, "NORMAL")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
                 detail = f"{path.name} is locked by a server that started on a full disk: make room and restart it."
                 raise CatalogInUse(detail) from error
             if error.sqlite_errorcode != sqlite3.SQLITE_IOERR_SHMSIZE:
                 raise
-            return _logged(path, "EXCLUSIVE")
+            return _open_with_log(path, "EXCLUSIVE")
 
 
-def _logged(path: Path, locking: str) -> sqlite3.Connection:
+def _open_with_log(path: Path, locking: str) -> sqlite3.Connection:
     """Open a database with a write-ahead log in one of SQLite's locking modes."""
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
@@ -208,6 +208,6 @@ def full_disk(file: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode in _FULL:
+        if error.sqlite_errorcode in _FULL_DISK_CODES:
             raise DiskFull(f"The disk of the data folder has no room for {file}.") from error
         raise

@@ -34,7 +34,7 @@ class Case(NamedTuple):
 CASES: Mapping[str, Case] = {
     "unreadable_event": Case(Kind.REFUSED, "Damaged beyond repair: left out."),
     "not_an_event": Case(Kind.REFUSED, "Elements among the events that are not objects: left out."),
-    "event_too_large": Case(Kind.REFUSED, "Larger than any event: left out."),
+    "event_too_large": Case(Kind.REFUSED, "Elements too large for an event: left out."),
     "cut": Case(Kind.REFUSED, "The file is truncated here: earlier events are kept."),
     "bad_compression": Case(Kind.REFUSED, "The compressed stream is corrupt here: earlier events are kept."),
     "envelope": Case(Kind.REFUSED, "Malformed text around the events: left out."),
@@ -43,10 +43,10 @@ CASES: Mapping[str, Case] = {
     "several_arrays": Case(Kind.REPAIRED, "The document has another array of events: its events are kept."),
     "control_character": Case(Kind.REPAIRED, "Raw control characters in strings: escaped."),
     "bad_escape": Case(Kind.REPAIRED, "Backslashes without an escape sequence: doubled."),
-    "invalid_utf8": Case(Kind.REPAIRED, "Bytes that are no UTF-8: replaced by U+FFFD."),
+    "invalid_utf8": Case(Kind.REPAIRED, "Bytes that are not UTF-8: replaced by U+FFFD."),
     "not_a_number": Case(Kind.REPAIRED, "NaN and Infinity, which are not JSON: converted to strings."),
     "bare_word": Case(Kind.REPAIRED, "Words without quotes: converted to strings."),
-    "leading_zero": Case(Kind.REPAIRED, "Numbers with leading zeros: removed."),
+    "leading_zero": Case(Kind.REPAIRED, "Leading zeros of numbers: removed."),
     "extra_comma": Case(Kind.REPAIRED, "Superfluous commas: removed."),
     "missing_comma": Case(Kind.REPAIRED, "Missing commas between values: inserted."),
     "missing_colon": Case(Kind.REPAIRED, "Missing colons after keys: inserted."),
@@ -54,7 +54,7 @@ CASES: Mapping[str, Case] = {
     "unclosed": Case(Kind.REPAIRED, "Unclosed brackets: closed."),
     "wrong_bracket": Case(Kind.REPAIRED, "Mismatched or superfluous brackets: corrected."),
     "overlaps": Case(Kind.ODDITY, "Slices that begin within another slice of their thread and end after it."),
-    "ties": Case(Kind.ODDITY, "Slices listed after a slice that they enclose and that begins at the same time."),
+    "ties": Case(Kind.ODDITY, "Slices listed after an inner slice that begins at the same time."),
     "outlier_times": Case(Kind.ODDITY, "Events far from all others in time."),
     "zero_times": Case(Kind.ODDITY, "Events at time 0, far before all others."),
     "negative_times": Case(Kind.ODDITY, "Events before the zero of the trace's clock."),
@@ -69,7 +69,7 @@ CASES: Mapping[str, Case] = {
 
 @dataclass
 class Note:
-    """Number of occurrences of a defect, and the first of them."""
+    """Number of a defect's occurrences, with the first few as examples."""
 
     count: int = 0
     examples: list[HealthExample] = field(default_factory=list)
@@ -85,9 +85,9 @@ class Health:
         """Count a case of `CASES`, and add an example if a place or a text is given."""
         self._notes.setdefault(str(code), Note()).count += count
         if offset is not None or text is not None:
-            self.show(code, offset=offset, text=text)
+            self.add_example(code, offset=offset, text=text)
 
-    def show(self, code: str, *, offset: int | None = None, text: str | None = None) -> None:
+    def add_example(self, code: str, *, offset: int | None = None, text: str | None = None) -> None:
         """Add an example of a counted case, truncated and without secrets; only the first few examples are kept."""
         examples = self._notes[code].examples
         if len(examples) < EXAMPLES_MAX:
@@ -105,12 +105,12 @@ class Health:
         return self._notes[code].count if code in self._notes else 0
 
     def as_dict(self, *, refused: int) -> HealthReport:
-        """Return the report as JSON values, worst first.
+        """Return the report as JSON values, with the notes on the worst defects first.
 
         Args:
             refused: number of events that were left out.
         """
-        order = list(CASES)
+        kinds, codes = list(Kind), list(CASES)
         notes: list[HealthNote] = [
             {
                 "code": code,
@@ -119,7 +119,7 @@ class Health:
                 "count": self._notes[code].count,
                 "examples": [*self._notes[code].examples],
             }
-            for code in sorted(self._notes, key=lambda code: (list(Kind).index(CASES[code].kind), order.index(code)))
+            for code in sorted(self._notes, key=lambda code: (kinds.index(CASES[code].kind), codes.index(code)))
         ]
         repaired = sum(note["count"] for note in notes if note["kind"] == Kind.REPAIRED.value)
         return {"repaired": repaired, "refused": refused, "notes": notes}

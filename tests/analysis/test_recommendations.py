@@ -290,7 +290,7 @@ def test_dlrm_run_is_advised_to_examine_rank_7(ask: Ask) -> None:
     shares = {(row["rank"], row["measure"]): row["value"] for row in answer["evidence"] if row["rule"] == "late_rank"}
     assert shares[0, "transfer in collectives"] == 217_000
     assert shares[0, "waiting for other ranks in collectives"] == 5_581_000
-    assert shares[7, "collectives that it starts last"] == 5
+    assert shares[7, "collectives that the rank starts last"] == 5
     causes = [value for (_, measure), value in shares.items() if measure.startswith("delay by cause")]
     assert sum(causes) == shares[7, "delay after the first rank"]
     checks = {row["rule"]: row for row in answer["checks"] if row["rank"] is None}

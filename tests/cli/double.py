@@ -81,7 +81,7 @@ def trace(trace_id: str, name: str, **changed: Any) -> dict[str, Any]:
                 {
                     "code": "invalid_utf8",
                     "kind": "repaired",
-                    "detail": "Bytes that are no UTF-8: replaced by U+FFFD.",
+                    "detail": "Bytes that are not UTF-8: replaced by U+FFFD.",
                     "count": 1200,
                     "examples": [
                         {"offset": 40960, "text": '"name": "caf\ufffd\x1b[2J"'},

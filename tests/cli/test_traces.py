@@ -136,7 +136,7 @@ def test_show_prints_exact_facts_into_a_pipe(run: Run, filled_server: Server) ->
     assert facts["base_ns"] == "1700000000000000001"
     assert facts["streams"] == "0/7,0/20"
     assert facts["counts"] == "s|ac2g 6401,X|kernel 4350,M| 36"
-    assert facts["repaired"] == "1200 (invalid_utf8) Bytes that are no UTF-8: replaced by U+FFFD."
+    assert facts["repaired"] == "1200 (invalid_utf8) Bytes that are not UTF-8: replaced by U+FFFD."
     assert facts["oddity"] == "1 (unlinked_kernels) Work on a device whose launch is not in the trace."
 
 
@@ -147,11 +147,11 @@ def test_show_prints_exact_seconds_on_a_terminal(on_terminal: OnTerminal, filled
 
 def test_show_prints_damage_and_its_places(run: Run, on_terminal: OnTerminal, filled_server: Server) -> None:
     lines = run("show", "rank0.json").stdout.splitlines()
-    where = lines.index("repaired\t1200 (invalid_utf8) Bytes that are no UTF-8: replaced by U+FFFD.") + 1
+    where = lines.index("repaired\t1200 (invalid_utf8) Bytes that are not UTF-8: replaced by U+FFFD.") + 1
     assert lines[where : where + 2] == ['example\tbyte 40960: "name": "caf\ufffd\\x1b[2J"', "example\tbyte 50000: "]
     assert lines[-1] == "example\tgemm, ts 5 ns"
     _, drawn, _ = on_terminal("show", "rank0.json")
-    assert "1,200 (invalid_utf8) Bytes that are no UTF-8" in drawn
+    assert "1,200 (invalid_utf8) Bytes that are not UTF-8" in drawn
     assert "\x1b[2J" not in drawn
 
 

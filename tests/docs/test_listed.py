@@ -18,13 +18,13 @@ DOCS = ROOT / "docs"
 GUIDES = ["tour", "api", "command-line", "selections", "analyses", "sql", "importing", "engines", "security"]
 REFERENCES = ["deployment", "settings", "ARCHITECTURE"]
 DEVELOPER_PAGES = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
-SELECTION = "--steps"  # a command with this option has all options of a selection
+SELECTION_OPTION = "--steps"  # a command with this option has all options of a selection
 _ROUTE = re.compile(r"`(GET|PUT|POST|PATCH|DELETE|HEAD|OPTIONS) (/[^`?]*)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_generated_parts_of_a_page_agree_with_the_code(page: Path) -> None:
-    assert page.read_text() == regenerated(page.read_text()), f"python -m tests.docs {page.relative_to(ROOT)}"
+    assert page.read_text() == regenerated(page.read_text()), f"run python -m tests.docs {page.relative_to(ROOT)}"
 
 
 def test_each_generated_part_is_on_one_page() -> None:
@@ -51,21 +51,22 @@ def test_api_page_lists_every_route_and_no_other(server: Server) -> None:
         for path, methods in paths.items()
         for method in methods
     }
-    listed = {(method, path) for method, path in _ROUTE.findall((DOCS / "api.md").read_text())}
-    unlisted_by_openapi = {("POST", "/login"), ("POST", "/logout")}
-    assert listed == routes | unlisted_by_openapi
+    listed = set(_ROUTE.findall((DOCS / "api.md").read_text()))
+    routes_outside_openapi = {("POST", "/login"), ("POST", "/logout")}
+    assert listed == routes | routes_outside_openapi
 
 
 def test_command_line_page_lists_every_command_and_option() -> None:
     page = (DOCS / "command-line.md").read_text()
-    rows = {row.split("`")[1].split()[1]: row for row in re.findall(r"^\| `tracedock .*$", page, re.MULTILINE)}
-    selection = page.split("## Options of a selection")[1].split("## Examples")[0]
+    table_rows = re.findall(r"^\| `tracedock .*$", page, re.MULTILINE)
+    rows = {row.split("`")[1].split()[1]: row for row in table_rows}  # by the word after `tracedock`
+    selection_section = page.split("## Options of a selection")[1].split("## Examples")[0]
     commands = dict(_commands())
     assert rows.keys() == {name.split()[0] for name in commands}
     for name, options in commands.items():
         row = rows[name.split()[0]]
         assert all(word in row for word in name.split())
-        text = row + (selection if SELECTION in options else "")
+        text = row + (selection_section if SELECTION_OPTION in options else "")
         assert [option for option in options if not _is_listed(option, text)] == [], name
 
 
@@ -87,7 +88,7 @@ def test_links_of_a_page_have_targets(page: Path) -> None:
             assert anchor in {_anchor(heading) for heading in headings}, link
 
 
-def test_readme_links_every_guide() -> None:
+def test_readme_is_short_and_links_every_page_of_docs() -> None:
     readme = (ROOT / "README.md").read_text()
     assert {page.stem for page in DOCS.glob("*.md")} == {*GUIDES, *REFERENCES}
     assert [page for page in [*GUIDES, *REFERENCES] if f"(docs/{page}.md)" not in readme] == []
@@ -112,12 +113,12 @@ def test_architecture_names_every_package_of_the_service() -> None:
 
 
 def _is_listed(option: str, text: str) -> bool:
-    """Return whether a text has an option, or its form that begins with `--no-`."""
+    """Return whether a text lists an option, or its form that begins with `--no-`."""
     return any(re.search(rf"{form}(?![\w-])", text) for form in (option, option.replace("--", "--no-", 1)))
 
 
 def _general(path: str) -> str:
-    """Replace the name of an analysis in a path by its parameter, as the page lists it."""
+    """Replace the name of an analysis in a path with `{name}`, as on the page."""
     return re.sub(r"^(/traces/\{trace_id\}/analysis/)\w+$", r"\1{name}", path)
 
 
@@ -134,7 +135,7 @@ def _is_module(name: str) -> bool:
 
 
 def _commands() -> Iterator[tuple[str, list[str]]]:
-    """Yield the words of each command and its options except `--help`."""
+    """Yield the words of each command, and its options except `--help`."""
     root = get_command(app)
     for name, command in root.commands.items():  # type: ignore[attr-defined] # Typer's own group has them
         children = getattr(command, "commands", {})
@@ -144,6 +145,7 @@ def _commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def _options(command: object) -> list[str]:
+    """Return the last form that begins with `--` of each option except `--help`."""
     parameters = command.params  # type: ignore[attr-defined] # an attribute of click's commands
     return [
         next(option for option in reversed(parameter.opts) if option.startswith("--"))

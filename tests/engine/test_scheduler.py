@@ -1,4 +1,4 @@
-"""Order in which an engine processes requests."""
+"""The scheduler decides which request an engine processes next; a request ends exactly once."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from tests.engine.conftest import in_time
 
 
 def exchange(name: str = "", client: str = "", bulk: bool = True) -> AnyExchange:
-    """Return a request with that name as its SQL."""
+    """Return a request whose SQL is `name`."""
     return Exchange(Query(name), lambda _: None, lambda _: None, client=client, bulk=bulk)
 
 
@@ -41,8 +41,8 @@ async def test_bulk_requests_do_not_starve() -> None:
         scheduler.put(exchange(name))
     for _ in range(3 * BULK_AFTER):
         scheduler.put(exchange("U", bulk=False))
-    u = "U" * BULK_AFTER
-    assert await order(scheduler) == f"{u}a{u}b{u}c"
+    ui_requests = "U" * BULK_AFTER
+    assert await order(scheduler) == f"{ui_requests}a{ui_requests}b{ui_requests}c"
 
 
 async def test_busy_client_does_not_delay_other_clients() -> None:
@@ -75,10 +75,10 @@ async def test_abandoned_requests_are_removed_from_the_queue() -> None:
             abandoned = exchange(client=client)
             scheduler.put(abandoned)
             abandoned.abandon()
-    assert len(scheduler.drain()) == 1
+    assert len(scheduler.drain()) == 1  # each new request removes those that were abandoned before
 
 
-async def test_engine_that_waits_gets_the_next_request() -> None:
+async def test_waiting_engine_gets_the_next_request_that_is_not_abandoned() -> None:
     scheduler = RequestScheduler(2)
     waiting = asyncio.create_task(scheduler.next())
     await asyncio.sleep(0)
@@ -102,16 +102,16 @@ async def test_drained_queue_is_empty() -> None:
     scheduler = RequestScheduler(9)
     scheduler.put(exchange("a"))
     scheduler.put(exchange("A", bulk=False))
-    assert [exchange.request.statement for exchange in scheduler.drain()] == ["A", "a"]
+    assert [waiting.request.statement for waiting in scheduler.drain()] == ["A", "a"]
     assert len(scheduler) == 0
 
 
 async def test_request_ends_exactly_once() -> None:
     ends: list[Any] = []
-    exchange = Exchange(Query("SELECT 1"), deliver=ends.append, on_end=ends.append)
-    exchange.abandon()
-    exchange.end(EngineUnavailable("late"))
-    exchange.abandon()
+    request = Exchange(Query("SELECT 1"), deliver=ends.append, on_end=ends.append)
+    request.abandon()
+    request.end(EngineUnavailable("late"))
+    request.abandon()
     assert ends == [None]
 
 
@@ -123,9 +123,9 @@ async def test_request_ends_at_its_deadline_while_it_waits() -> None:
 
 async def test_request_that_has_ended_has_no_deadline() -> None:
     ends: list[Any] = []
-    exchange = Exchange(Query("SELECT 1"), ends.append, ends.append)
-    exchange.set_deadline(0.01)
-    exchange.end()
+    request = Exchange(Query("SELECT 1"), ends.append, ends.append)
+    request.set_deadline(0.01)
+    request.end()
     await asyncio.sleep(0.02)
     assert ends == [None]
-    assert not exchange.abandoned.is_set()
+    assert not request.abandoned.is_set()

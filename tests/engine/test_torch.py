@@ -17,7 +17,7 @@ from tests.cutting.test_cut import ingested
 from tests.engine.torch_oracle import WORK, Oracle, by_number, engine_on, read
 from tests.traces import TraceShape, trace_chunks
 
-LOCAL = [
+DATA_NAMES = [  # traces in tests/data
     "cpu_train_steps.pt.trace.json.gz",
     "cpu_stack_memory.pt.trace.json.gz",
     "cpu_gloo_rank0_of_2.pt.trace.json.gz",
@@ -34,7 +34,7 @@ SHARED_NAMES = [  # traces in the shared folder
     "v100_resnet50_2021.pt.trace.json.gz",
     "vllm_cuda_graphs.pt.trace.json.gz",
 ]
-QUICK = ("a100", "mi300", "v100_resnet50_2021")
+QUICK = ("a100", "mi300", "v100_resnet50_2021")  # starts of the names of shared traces that are tested quickly
 
 OP_COLUMNS = (  # all columns except for the shapes
     "id, name, ts, dur, self_dur, parent_id, rank, step, external_id, sequence_number, kernel_count, kernel_dur"
@@ -47,11 +47,11 @@ def generated(**shape: Any) -> Any:
 
 def params() -> list[Any]:
     """Return the traces to test; most of the shared ones are slow tests."""
-    beside = [
-        pytest.param(name, marks=[needs_shared, *([] if name.startswith(QUICK) else [pytest.mark.slow])])
+    shared = [
+        pytest.param(name, marks=[needs_shared] if name.startswith(QUICK) else [needs_shared, pytest.mark.slow])
         for name in SHARED_NAMES
     ]
-    return ["generated", *LOCAL, *beside]
+    return ["generated", *DATA_NAMES, *shared]
 
 
 @pytest.fixture(scope="module", params=params(), ids=lambda name: name.partition(".")[0])
@@ -59,7 +59,7 @@ def oracle(request: pytest.FixtureRequest) -> Oracle:
     """The oracle of each trace."""
     if request.param == "generated":
         return Oracle([generated(steps=3)], [None])
-    return Oracle([read(DATA / request.param if request.param in LOCAL else SHARED / request.param)], [0])
+    return Oracle([read(DATA / request.param if request.param in DATA_NAMES else SHARED / request.param)], [0])
 
 
 async def test_kernels_have_their_launch_op_and_step(engine: Path, oracle: Oracle) -> None:
@@ -110,12 +110,13 @@ async def test_ops_have_the_self_time_of_key_averages_and_their_kernels(engine: 
 async def test_ops_of_the_backward_pass_have_their_forward_op(engine: Path, oracle: Oracle) -> None:
     forward, backward = defaultdict(list), []
     for slice_ in oracle.ops:
-        key = slice_.rank, slice_.args.get("Sequence number")
+        sequence_number = slice_.args.get("Sequence number")
+        key = slice_.rank, sequence_number
         if slice_.args.get("Fwd thread id", 0) > 0:
             backward.append((slice_, key))
-        elif key[1] is not None:
+        elif sequence_number is not None:
             forward[key].append(slice_)
-    expected = {
+    expected = {  # the last forward op with the number, if all of them are on one thread
         slice_.number: forward[key][-1].number
         for slice_, key in backward
         if len({op.track for op in forward[key]}) == 1 and forward[key][-1].number < slice_.number
@@ -126,16 +127,16 @@ async def test_ops_of_the_backward_pass_have_their_forward_op(engine: Path, orac
     assert {number: row["forward_id"] for number, row in rows_by_number.items()} == expected
 
 
-async def test_steps_are_those_of_the_host_and_of_the_gpu(engine: Path, oracle: Oracle) -> None:
+async def test_step_tables_have_the_steps_of_the_host_and_of_the_gpu(engine: Path, oracle: Oracle) -> None:
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT * FROM torch_step ORDER BY ts")
-        on_gpu = await sql("SELECT * FROM torch_gpu_step ORDER BY ts, id")
+        gpu_rows = await sql("SELECT * FROM torch_gpu_step ORDER BY ts, id")
     assert [(row["step"], row["name"], row["ts"], row["dur"], row["rank"]) for row in rows] == [
         (slice_.step, slice_.name, slice_.ts, slice_.dur, slice_.rank) for slice_ in oracle.steps
     ]
-    twins = [slice_ for slice_ in oracle.slices if slice_.step is not None and slice_.track in oracle.devices]
-    assert [(row["step"], row["ts"], row["dur"], row["device"]) for row in on_gpu] == [
-        (slice_.step, slice_.ts, slice_.dur, oracle.devices[slice_.track]) for slice_ in twins
+    gpu_steps = [slice_ for slice_ in oracle.slices if slice_.step is not None and slice_.track in oracle.devices]
+    assert [(row["step"], row["ts"], row["dur"], row["device"]) for row in gpu_rows] == [
+        (slice_.step, slice_.ts, slice_.dur, oracle.devices[slice_.track]) for slice_ in gpu_steps
     ]
 
 
@@ -168,11 +169,13 @@ async def test_collectives_have_the_facts_of_the_kernel_or_of_slices_around_its_
     ]
     on_host = [slice_ for slice_ in oracle.host if slice_.name.startswith("gloo:")]
     assert sorted(rows_by_number) == sorted(slice_.number for slice_ in kernels + on_host)
+    is_size_assumed = {rank: assumed for rank, name, *_, assumed in oracle.groups if name is None}
+    are_sizes_recorded = any("Group size" in slice_.args for slice_ in oracle.slices)
     for slice_ in kernels + on_host:
         launch = oracle.launch(slice_) if slice_ in kernels else slice_
-        near = [slice_, *([launch, *launch.around()] if launch else [])]
-        args = next((other.args for other in near if "Collective name" in other.args), None)
-        annotation = next((other for other in near if re.match("(nccl|gloo):|symm_mem::", other.name)), None)
+        sources = [slice_, *([launch, *launch.around()] if launch else [])]
+        args = next((source.args for source in sources if "Collective name" in source.args), None)
+        annotation = next((source for source in sources if re.match("(nccl|gloo):|symm_mem::", source.name)), None)
         group = (args or {}).get("Process Group Name", (args or {}).get("Process Group ID"))
         row = rows_by_number[slice_.number]
         assert (row["ts"], row["dur"], row["name"]) == (slice_.ts, slice_.dur, slice_.name)
@@ -181,32 +184,37 @@ async def test_collectives_have_the_facts_of_the_kernel_or_of_slices_around_its_
             assert row["collective"] == re.split("::?", annotation.name)[1]
             assert (row["dtype"], row["in_nelems"]) == (dtype, elements)
             factor = row["group_size"] if "gather" in annotation.name else 1
-            assert row["size_bytes"] == (BYTES[dtype] * elements * factor if dtype and elements and factor else None)
+            assert row["size_bytes"] == (
+                ELEMENT_BYTES[dtype] * elements * factor if dtype and elements and factor else None
+            )
         args = args or {}
         if args:
             assert (row["collective"], row["dtype"]) == (args["Collective name"], args["dtype"])
             assert row["in_nelems"] == args["In msg nelems"]
-            size = args["Out msg nelems" if "gather" in args["Collective name"] else "In msg nelems"]
-            assert row["size_bytes"] == size * BYTES[args["dtype"]]
-        listed = {entry[1]: entry for entry in oracle.groups if entry[0] == row["rank"]}
-        size = listed.get(None if group is None else str(group), [None] * 3)[2]
-        if group is None and listed[None][5] and any("Group size" in item.args for item in oracle.slices):
-            size = None
-        assert row["group_size"] == args.get("Group size", size)
+            counted_nelems = args["Out msg nelems" if "gather" in args["Collective name"] else "In msg nelems"]
+            assert row["size_bytes"] == counted_nelems * ELEMENT_BYTES[args["dtype"]]
+        group_name = None if group is None else str(group)
+        group_sizes = {name: size for rank, name, size, *_ in oracle.groups if rank == row["rank"]}
+        group_size = group_sizes.get(group_name)
+        if group is None and is_size_assumed[row["rank"]] and are_sizes_recorded:
+            group_size = None
+        assert row["group_size"] == args.get("Group size", group_size)
         assert row["out_nelems"] == args.get("Out msg nelems")
-        assert row["group_name"] == (None if group is None else str(group))
+        assert row["group_name"] == group_name
         if "Process Group Ranks" in args:
             assert row["group_ranks"] == args["Process Group Ranks"]
         assert row["seq"] == args.get("Seq")
 
 
-BYTES = {"float": 4, "int": 4, "long int": 8, "c10::BFloat16": 2, "Float": 4, "Long": 8, "BFloat16": 2, "Int": 4}
+ELEMENT_BYTES = {
+    "float": 4, "int": 4, "long int": 8, "c10::BFloat16": 2, "Float": 4, "Long": 8, "BFloat16": 2, "Int": 4,
+}  # fmt: skip
 
 
 def elements_of(args: Any) -> tuple[int | None, str | None]:
     """Return the number of elements of an annotation's input tensors, and the type of the first."""
     pairs = zip(args.get("Input Dims", []), args.get("Input type", []), strict=True)
-    tensors = [(math.prod(dims), dtype) for dims, dtype in pairs if dims and dtype in BYTES]
+    tensors = [(math.prod(dims), dtype) for dims, dtype in pairs if dims and dtype in ELEMENT_BYTES]
     return (sum(count for count, _ in tensors), tensors[0][1]) if tensors else (None, None)
 
 
@@ -234,13 +242,13 @@ async def test_collectives_agree_with_the_analysis(engine: Path, name: str, tmp_
     tables = answer_question(question, parameters_of(question, {}), inputs, ReadingCache(tmp_path / "spill")).tables
     waits = tables["waits"].to_pylist()
     assert len(waits) == len(rows) > 0
-    for row, ours in zip(rows, waits, strict=True):
-        about = {**ours, "group_name": ours["process_group"], "in_nelems": ours["in_elements"]}
-        about["out_nelems"] = ours["out_elements"]
-        assert (row["ts"] + oracle.base_ns, row["dur"]) == (ours["start_ns"], ours["duration_ns"])
-        assert {key: row[key] for key in columns} == {key: about.get(key, row[key]) for key in columns}
-        if ours["source"] != "name":
-            assert row["collective"] == ours["collective"]
+    for row, wait in zip(rows, waits, strict=True):
+        expected = {**wait, "group_name": wait["process_group"], "in_nelems": wait["in_elements"]}
+        expected["out_nelems"] = wait["out_elements"]
+        assert (row["ts"] + oracle.base_ns, row["dur"]) == (wait["start_ns"], wait["duration_ns"])
+        assert {key: row[key] for key in columns} == {key: expected.get(key, row[key]) for key in columns}
+        if wait["source"] != "name":
+            assert row["collective"] == wait["collective"]
 
 
 async def ops_of(engine: Path, oracle: Oracle) -> dict[int, dict[str, Any]]:
@@ -279,11 +287,11 @@ async def test_self_time_and_parents_are_correct_across_lanes(engine: Path, seed
 async def test_self_time_by_name_agrees_with_torch(engine: Path, name: str) -> None:
     golden = json.loads((SHARED / "golden" / "key_averages" / f"{name}.json").read_text())
     oracle = Oracle([read(SHARED / "torch213_cpu" / f"{name}.pt.trace.json")], [None])
-    ours: Counter[str] = Counter()
+    self_ns: Counter[str] = Counter()
     for row in (await ops_of(engine, oracle)).values():
-        ours[row["name"]] += row["self_dur"]
-    torchs = {row["key"]: round(row["self_cpu"] * 1000) for row in golden["by_name"] if row["key"] in ours}
-    assert ours == torchs
+        self_ns[row["name"]] += row["self_dur"]
+    torch_self_ns = {row["key"]: round(row["self_cpu"] * 1000) for row in golden["by_name"] if row["key"] in self_ns}
+    assert self_ns == torch_self_ns
 
 
 async def test_ranks_with_equal_ids_are_kept_apart(engine: Path) -> None:
@@ -294,14 +302,15 @@ async def test_ranks_with_equal_ids_are_kept_apart(engine: Path) -> None:
         rows_by_number = by_number(rows, await sql.numbers(), "launch_id", "op_id")
         steps = await sql("SELECT rank, count(*) AS steps FROM torch_step GROUP BY rank ORDER BY rank")
     assert steps == [{"rank": 3, "steps": 2}, {"rank": 5, "steps": 2}]
-    by_place = {slice_.number: slice_ for slice_ in oracle.slices}
+    slices_by_number = {slice_.number: slice_ for slice_ in oracle.slices}
     launched = [row for row in rows_by_number.values() if row["launch_id"] is not None]
     assert {row["rank"] for row in launched} == {3, 5}
     for row in launched:
-        assert by_place[row["launch_id"]].rank == by_place[row["op_id"]].rank == row["rank"]
+        launch, op = slices_by_number[row["launch_id"]], slices_by_number[row["op_id"]]
+        assert launch.rank == op.rank == row["rank"]
 
 
-async def test_tables_without_arguments_lack_only_their_facts(engine: Path) -> None:
+async def test_tables_of_a_trace_without_arguments_lack_only_values_from_arguments(engine: Path) -> None:
     oracle = Oracle([generated(steps=2)], [0], keep_args=False)
     async with engine_on(engine, oracle) as sql:
         [kernels] = await sql("""
@@ -324,19 +333,20 @@ def step(number: int, tid: int, ts: int, dur: int) -> Any:
     return {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
 
 
-async def test_threads_share_the_row_of_a_step_only_if_it_overlaps(engine: Path) -> None:
+async def test_slices_of_one_step_share_a_row_only_if_they_overlap(engine: Path) -> None:
     oracle = Oracle([[step(1, 1, 0, 10), step(1, 2, 5, 10), step(2, 1, 15, 5), step(1, 2, 30, 4)]], [None])
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT step, ts, dur FROM torch_step")
-        at = await sql(
-            "SELECT torch_step_at(12000, NULL) AS a, torch_step_at(25000, NULL) AS b, torch_step_at(0, 7) AS c"
+        [steps] = await sql(
+            "SELECT torch_step_at(12000, NULL) AS inside, torch_step_at(25000, NULL) AS between_steps,"
+            " torch_step_at(0, 7) AS of_another_rank"
         )
     assert [tuple(row.values()) for row in rows] == [(1, 0, 15_000), (2, 15_000, 5_000), (1, 30_000, 4_000)]
-    assert [tuple(row.values()) for row in at] == [(1, None, None)]
+    assert steps == {"inside": 1, "between_steps": None, "of_another_rank": None}
 
 
 async def test_time_is_converted_to_the_clock_of_the_trace(engine: Path) -> None:
-    oracle = Oracle([read(DATA / LOCAL[0])], [None])
+    oracle = Oracle([read(DATA / DATA_NAMES[0])], [None])
     async with engine_on(engine, oracle) as sql:
         rows = await sql("""
             INCLUDE PERFETTO MODULE torch.trace;
@@ -364,15 +374,15 @@ async def test_tracks_have_their_thread_stream_and_lane(engine: Path) -> None:
         ([[list(range(1, 13))]], ["TensorList"]),
     ],
 )
-async def test_input_dims_are_those_that_were_recorded(engine: Path, dims: list[Any], types: list[str]) -> None:
+async def test_input_dims_are_as_recorded(engine: Path, dims: list[Any], types: list[str]) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::cat", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
     oracle = Oracle([[event | {"args": {"Input Dims": dims, "Input type": types}}]], [None])
     [row] = (await ops_of(engine, oracle)).values()
     assert json.loads(row["input_dims"]) == dims
 
 
-async def test_input_dims_of_real_ops_are_those_that_were_recorded(engine: Path) -> None:
-    oracle = Oracle([read(DATA / LOCAL[0])], [None])
+async def test_input_dims_of_real_ops_are_as_recorded(engine: Path) -> None:
+    oracle = Oracle([read(DATA / DATA_NAMES[0])], [None])
     rows_by_number = await ops_of(engine, oracle)
     recorded = {slice_.number: slice_.args["Input Dims"] for slice_ in oracle.ops if slice_.args.get("Input Dims")}
     assert len(recorded) > 100
@@ -389,14 +399,14 @@ async def test_modules_can_be_included_repeatedly_in_any_order(engine: Path) -> 
 
 
 async def test_arguments_of_the_wrong_type_are_ignored(engine: Path) -> None:
-    odd = {
+    wrong_args = {
         "correlation": "x", "External id": "y", "bytes": [1], "Sequence number": 0.5, "Bytes": {"a": 1}, "Addr": "z",
         "Collective name": 7, "dtype": 8.5, "Group size": "two", "Seq": None, "Process Group Name": True,
     }  # fmt: skip
     document = generated(steps=1)
     for number, event in enumerate(document["traceEvents"]):
         if event["ph"] == "X" and number % 3 == 0:
-            event["args"] = odd
+            event["args"] = wrong_args
     oracle = Oracle([document], [None])
     async with engine_on(engine, oracle) as sql:
         [row] = await sql("INCLUDE PERFETTO MODULE torch.*; SELECT count(*) AS n FROM torch_kernel")

@@ -28,21 +28,23 @@ def kernel(name: str, pid: int, tid: int, ts: int = 1, dur: int = 5) -> dict[str
     return op(name, pid, tid, ts, dur, cat="kernel", args={"device": pid, "stream": tid})
 
 
-def named(kind: str, name: str, pid: object, tid: object = 0) -> dict[str, Any]:
+def name_event(kind: str, name: str, pid: object, tid: object = 0) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name, "labels": name}}
 
 
-def complete_load(tmp_path: Path, *events: dict[str, Any], **around: Any) -> LoadResult:
-    result = load(ingested(text_of(*events, **around), tmp_path / "trace"), PLACES)
+def complete_load(tmp_path: Path, *events: dict[str, Any], **members: Any) -> LoadResult:
+    """Load a trace of these events, with these other members of its document; nothing may be missing."""
+    result = load(ingested(text_of(*events, **members), tmp_path / "trace"), PLACES)
     assert result.report.complete
     return result
 
 
 def places(result: LoadResult) -> dict[str, tuple[Any, ...]]:
+    """Return the columns of `PLACES` after the name of the slice, by that name."""
     return {str(name): tuple(place) for name, *place in result.answers[0]}
 
 
-HARD = [
+HARD_TRACKS = [  # pid and tid of each
     (-1, 0), (-1, 1), (0, 0), (0, 1), (1, 0), (1, 1), (1, -1), (7, 7), ("Spans", "Profiler"), ("Traces", "a"), ("", ""),
     ("7", 7), (7, "7"), (1 << 32, 1), ((1 << 32) + 1, 1), (1 << 53, (1 << 53) + 1), (1, 1 << 32),
     (999_999_999_999_999_999, 5), (FIRST_ASSIGNED, FIRST_ASSIGNED), (FIRST_ASSIGNED + 1, 3),
@@ -50,15 +52,15 @@ HARD = [
 
 
 def test_tracks_have_distinct_threads_for_all_numbers(tmp_path: Path) -> None:
-    events = [op(f"{at:02}", pid, tid) for at, (pid, tid) in enumerate(HARD)]
+    events = [op(f"{number:02}", pid, tid) for number, (pid, tid) in enumerate(HARD_TRACKS)]
     result = complete_load(tmp_path, *events)
     assert result.report.lanes == 0
     rows = [(row[1], row[2]) for row in result.answers[0]]
-    assert rows == [(str(pid), str(tid)) for pid, tid in HARD]
+    assert rows == [(str(pid), str(tid)) for pid, tid in HARD_TRACKS]
     threads = {(track.pid, track.tid) for track in result.rendered.tracks}
-    assert len(threads) == len(HARD)
+    assert len(threads) == len(HARD_TRACKS)
     assert all(0 <= track.pid < 1 << 32 and 0 < track.tid < 1 << 32 for track in result.rendered.tracks)
-    assert len({track.pid for track in result.rendered.tracks}) == len({pid for pid, _ in HARD})
+    assert len({track.pid for track in result.rendered.tracks}) == len({pid for pid, _ in HARD_TRACKS})
 
 
 def test_numbers_that_the_engine_accepts_are_kept(tmp_path: Path) -> None:
@@ -67,10 +69,10 @@ def test_numbers_that_the_engine_accepts_are_kept(tmp_path: Path) -> None:
     assert tracks == {(4194304, 17), (0, 1), (4194304, 1_999_999_999)}
 
 
-def test_process_and_device_of_one_number_are_distinct(tmp_path: Path) -> None:
+def test_process_and_device_with_the_same_number_are_distinct(tmp_path: Path) -> None:
     result = places(
         complete_load(
-            tmp_path, op("host", 7, 7), kernel("gpu", 7, 7), op("other", 7, 8), named("process_name", "python", 7)
+            tmp_path, op("host", 7, 7), kernel("gpu", 7, 7), op("other", 7, 8), name_event("process_name", "python", 7)
         )
     )
     assert result["gpu"] == ("7", "7", None, 7, 7, 1, "GPU 7", "stream 7")
@@ -91,10 +93,10 @@ def test_threads_and_streams_have_names(tmp_path: Path) -> None:
             kernel("b", 0, 20),
             op("c", 9, 9),
             op("d", "Spans", 1),
-            named("thread_name", "stream 7 ", 0, 7),
-            named("thread_name", "  ", 0, 20),
-            named("thread_name", "main", 9, 9),
-            named("process_labels", "GPU 0", 0),
+            name_event("thread_name", "stream 7 ", 0, 7),
+            name_event("thread_name", "  ", 0, 20),
+            name_event("thread_name", "main", 9, 9),
+            name_event("process_labels", "GPU 0", 0),
         )
     )
     assert [place[-2:] for place in result.values()] == [
@@ -106,8 +108,8 @@ def test_threads_and_streams_have_names(tmp_path: Path) -> None:
 
 
 def test_further_lanes_are_numbered_in_their_names(tmp_path: Path) -> None:
-    events = [kernel(f"{at}", 0, 7, at, 10) for at in (1, 2, 3)] + [op("4", 5, 6, 1, 5), op("5", 5, 6, 2, 5)]
-    result = complete_load(tmp_path, *events, named("thread_name", "stream 7 ", 0, 7))
+    events = [kernel(f"{ts}", 0, 7, ts, 10) for ts in (1, 2, 3)] + [op("4", 5, 6, 1, 5), op("5", 5, 6, 2, 5)]
+    result = complete_load(tmp_path, *events, name_event("thread_name", "stream 7 ", 0, 7))
     assert result.report.lanes == 3
     rows = {name: (place[5], place[7]) for name, place in places(result).items()}
     assert rows == {
@@ -120,7 +122,7 @@ def test_further_lanes_are_numbered_in_their_names(tmp_path: Path) -> None:
 
 
 def test_all_tracks_of_a_trace_have_its_rank(tmp_path: Path) -> None:
-    events = [op("host", 9, 9), kernel("gpu", 0, 7), named("process_name", "python", 9)]
+    events = [op("host", 9, 9), kernel("gpu", 0, 7), name_event("process_name", "python", 9)]
     result = places(complete_load(tmp_path, *events, distributedInfo={"rank": 3, "world_size": 8}))
     assert [result[name][2] for name in ("host", "gpu")] == [3, 3]
     assert [result[name][6] for name in ("host", "gpu")] == ["python · rank 3", "GPU 0 · rank 3"]
@@ -128,14 +130,15 @@ def test_all_tracks_of_a_trace_have_its_rank(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a\\u0000b", "\\ud83d", "\\ud83d\\ude00", "'; DROP TABLE slice --", "x" * 100_000])
 def test_harmful_names_are_sanitized(name: str, tmp_path: Path) -> None:
-    events = [op("a", 1, 1), named("thread_name", "NAME", 1, 1), named("process_name", "NAME", 1)]
+    events = [op("a", 1, 1), name_event("thread_name", "NAME", 1, 1), name_event("process_name", "NAME", 1)]
     text = text_of(*events, op("b", "NAME", "NAME")).replace("NAME", name)
     result = load(ingested(text, tmp_path / "trace"), PLACES)
     assert result.report.complete
-    plain = json.loads(f'"{name}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    plain = plain.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    assert places(result)["a"][-2:] == (plain, plain)
-    assert places(result)["b"][:2] == (plain, plain)
+    unescaped = json.loads(f'"{name}"')
+    without_lone_surrogates = unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    sanitized = without_lone_surrogates.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    assert places(result)["a"][-2:] == (sanitized, sanitized)
+    assert places(result)["b"][:2] == (sanitized, sanitized)
 
 
 def test_assigned_numbers_are_unique() -> None:

@@ -25,13 +25,13 @@ def add(catalog: Catalog, trace_id: str = "", name: str = "t.json") -> Trace:
     return catalog.add(trace_id or new_trace_id(), name=name, size=5, sha256="00")
 
 
-def take(jobs: Jobs) -> Job:
+def claim_ingest(jobs: Jobs) -> Job:
     job = jobs.claim([INGEST])
     assert job
     return job
 
 
-# -- removal ----------------------------------------------------------------------------------------------------
+# -- traces and their jobs --------------------------------------------------------------------------------------
 
 
 def test_removed_trace_cancels_its_job(catalog: Catalog, jobs: Jobs) -> None:
@@ -45,7 +45,7 @@ def test_removed_trace_cancels_its_job(catalog: Catalog, jobs: Jobs) -> None:
         catalog.get("a")
 
 
-def test_traces_of_the_same_bytes_are_listed_ready_ones_first(catalog: Catalog) -> None:
+def test_traces_of_the_same_bytes_are_found_with_ready_ones_first(catalog: Catalog) -> None:
     for trace_id in ("a", "b"):
         catalog.add(trace_id, name=f"{trace_id}.json", size=5, sha256="00")
     catalog.add("c", name="c.json", size=5, sha256="00", group="run", summary=SUMMARY)
@@ -79,7 +79,7 @@ def test_brief_page_has_the_number_of_steps_instead_of_long_lists(catalog: Catal
     assert (page["whole"].steps_count, page["cut"].steps_count) == (2, 7)
 
 
-def test_summary_of_an_earlier_version_is_read(catalog: Catalog) -> None:
+def test_summary_with_a_field_of_an_earlier_version_is_read(catalog: Catalog) -> None:
     add(catalog, "a")
     text = '{"format": "json", "events": {"kept": 1}, "former": 1}'
     with catalog.connection.transaction() as db:
@@ -115,7 +115,7 @@ def test_a_job_that_ends_after_its_trace_was_removed_changes_nothing(catalog: Ca
         jobs.retry,
     ):
         add(catalog, "a")
-        job = take(jobs)
+        job = claim_ingest(jobs)
         catalog.remove("a")
 
         end(job)
@@ -150,7 +150,7 @@ def test_traces_of_one_instant_are_paged_by_id(catalog: Catalog, monkeypatch: py
 
 def test_page_is_filtered_by_state(catalog: Catalog, jobs: Jobs) -> None:
     add(catalog, "a")
-    jobs.finish_ingest(take(jobs), SUMMARY)
+    jobs.finish_ingest(claim_ingest(jobs), SUMMARY)
     add(catalog, "b")
 
     assert [trace.id for trace in catalog.page(limit=9, state=State.READY)] == ["a"]
@@ -181,8 +181,8 @@ def test_page_is_filtered_by_literal_text_in_names(catalog: Catalog, part: str, 
 @settings(max_examples=scaled(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_name_filter_ignores_case(tmp_path: Path, names: list[str], part: str) -> None:
     catalog = Catalog(Path(":memory:"))
-    names = [name.replace("\0", "") for name in names]
-    part = part.replace("\0", "")  # no plain name contains NUL
+    names = [name.replace("\0", "") for name in names]  # names of traces have no NUL
+    part = part.replace("\0", "")
     for name in names:
         add(catalog, name=name)
 
@@ -192,10 +192,10 @@ def test_name_filter_ignores_case(tmp_path: Path, names: list[str], part: str) -
     assert listed == [name for name in reversed(names) if part.casefold() in name.casefold()]
 
 
-# -- failures ---------------------------------------------------------------------------------------------------
+# -- migrations and failures ------------------------------------------------------------------------------------
 
 
-OLD_SCHEMA = """
+FIRST_SCHEMA = """
 CREATE TABLE trace (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, error TEXT, created_ns INTEGER NOT NULL,
     size INTEGER NOT NULL, sha256 TEXT NOT NULL, summary TEXT
@@ -233,15 +233,15 @@ INSERT INTO job VALUES (8, 'split', NULL, '{"trace":"c"}', 'done', 1, '["a"]', 4
 """
 
 
-def of_version(path: Path, version: int, schema: str = OLD_SCHEMA) -> Catalog:
-    """Open a catalog that an earlier version has written."""
+def migrated_catalog(path: Path, version: int, schema: str = FIRST_SCHEMA) -> Catalog:
+    """Create the file of an earlier version's catalog, and open it; `FIRST_SCHEMA` is that of versions 1 and 2."""
     with closing(sqlite3.connect(path)) as db:
         db.executescript(f"{schema} PRAGMA user_version = {version};")
     return Catalog(path)
 
 
 def test_traces_of_the_first_version_are_ingested_again(tmp_path: Path) -> None:
-    with closing(of_version(tmp_path / "c", 1)) as catalog:
+    with closing(migrated_catalog(tmp_path / "c", 1)) as catalog:
         traces = [catalog.get(trace_id) for trace_id in "abc"]
         assert [(trace.state, trace.error) for trace in traces] == [(State.QUEUED, None)] * 3
         jobs = [Jobs(catalog.connection).claim([INGEST]) for _ in range(4)]
@@ -249,7 +249,7 @@ def test_traces_of_the_first_version_are_ingested_again(tmp_path: Path) -> None:
 
 
 def test_traces_and_jobs_of_the_second_version_stay(tmp_path: Path) -> None:
-    with closing(of_version(tmp_path / "c", 2)) as catalog:
+    with closing(migrated_catalog(tmp_path / "c", 2)) as catalog:
         assert [catalog.get(trace_id).state for trace_id in "abc"] == [State.READY, State.FAILED, State.QUEUED]
         trace = catalog.get("a")
         assert (trace.parent, trace.selection, trace.has_original) == (None, None, True)
@@ -262,7 +262,7 @@ def test_traces_and_jobs_of_the_second_version_stay(tmp_path: Path) -> None:
 
 
 def test_traces_and_jobs_of_the_third_version_stay(tmp_path: Path) -> None:
-    with closing(of_version(tmp_path / "c", 3, THIRD_SCHEMA)) as catalog:
+    with closing(migrated_catalog(tmp_path / "c", 3, THIRD_SCHEMA)) as catalog:
         jobs = Jobs(catalog.connection)
         trace, job = catalog.get("a"), jobs.get(8)
         assert (trace.state, trace.group_id, trace.pinned, trace.path) == (State.READY, None, False, None)
@@ -281,9 +281,9 @@ def test_traces_and_jobs_of_the_third_version_stay(tmp_path: Path) -> None:
 
 def test_catalog_of_unknown_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c"
-    first = Catalog(path)
-    first.connection._db.execute("PRAGMA user_version = 7")
-    first.close()
+    catalog = Catalog(path)
+    catalog.connection._db.execute("PRAGMA user_version = 7")
+    catalog.close()
 
     with pytest.raises(TracedockError, match="has the schema version 7; this version of the service reads 5"):
         Catalog(path)
@@ -300,11 +300,11 @@ def test_catalog_reports_a_full_disk_and_recovers(catalog: Catalog, jobs: Jobs) 
     assert catalog.ids() == ["a"]
     catalog.connection._db.execute("PRAGMA max_page_count = 1000000")
     add(catalog, "b", name="x" * 100_000)
-    assert [take(jobs).trace for _ in range(2)] == ["a", "b"]
+    assert [claim_ingest(jobs).trace for _ in range(2)] == ["a", "b"]
 
 
 def test_failed_transaction_is_rolled_back(catalog: Catalog) -> None:
-    with pytest.raises(RuntimeError), catalog.connection.transaction() as db:  # noqa: PT012 - the test is about the order
+    with pytest.raises(RuntimeError), catalog.connection.transaction() as db:  # noqa: PT012 - fails after its changes
         db.execute("INSERT INTO run_group VALUES ('a', 'n', NULL, 1)")
         db.execute(
             "INSERT INTO trace (id, name, state, created_ns, size, sha256) VALUES ('a', 'n', 'queued', 1, 1, '')"
@@ -317,17 +317,17 @@ def test_failed_transaction_is_rolled_back(catalog: Catalog) -> None:
 
 def test_concurrent_threads_claim_each_job_once(catalog: Catalog, jobs: Jobs) -> None:
     def work(_: int) -> list[str]:
-        claimed = []
+        trace_ids = []
         for _ in range(10):
             add(catalog)
             if job := jobs.claim([INGEST]):
                 jobs.finish_ingest(job, SUMMARY)
-                claimed.append(job.trace)
+                trace_ids.append(job.trace)
             catalog.page(limit=5)
-        return claimed
+        return trace_ids
 
     with ThreadPoolExecutor(8) as pool:
-        claimed = [trace_id for part in pool.map(work, range(8)) for trace_id in part]
+        claimed = [trace_id for trace_ids in pool.map(work, range(8)) for trace_id in trace_ids]
 
     assert len(claimed) == 80
     assert sorted(claimed) == sorted(catalog.ids())
@@ -352,7 +352,7 @@ with catalog.connection.transaction() as db:
 """
 
 
-def test_kill_inside_a_transaction_loses_that_transaction_alone(tmp_path: Path) -> None:
+def test_kill_inside_a_transaction_loses_only_that_transaction(tmp_path: Path) -> None:
     path = tmp_path / "c"
     with subprocess.Popen(
         [sys.executable, "-c", WORK_UNTIL_KILLED, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -367,7 +367,7 @@ def test_kill_inside_a_transaction_loses_that_transaction_alone(tmp_path: Path) 
 
     assert lines == [str(number) for number in range(20)]
     assert sorted(catalog.ids()) == [f"{number:02}" for number in range(20)]
-    assert [take(jobs).trace for _ in range(20)] == [f"{number:02}" for number in range(20)]
+    assert [claim_ingest(jobs).trace for _ in range(20)] == [f"{number:02}" for number in range(20)]
     assert catalog.connection._db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     catalog.close()
 

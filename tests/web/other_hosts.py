@@ -17,7 +17,7 @@ class RefusingProxy(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         self.requests: list[str] = []
-        super().__init__(("127.0.0.1", 0), _Refusal)
+        super().__init__(("127.0.0.1", 0), _RefusingHandler)
         Thread(target=self.serve_forever, args=(0.05,), name="refusing proxy", daemon=True).start()
 
     @property
@@ -30,7 +30,7 @@ class RefusingProxy(socketserver.ThreadingTCPServer):
         self.server_close()
 
 
-class _Refusal(socketserver.StreamRequestHandler):
+class _RefusingHandler(socketserver.StreamRequestHandler):
     server: RefusingProxy
 
     def handle(self) -> None:
@@ -42,7 +42,7 @@ class BrowserLog:
     """A log of the requests and errors of all pages of a browser context.
 
     Args:
-        context: the context, which has no page yet.
+        context: a browser context that has no page yet.
     """
 
     def __init__(self, context: BrowserContext) -> None:

@@ -47,7 +47,7 @@ SELECT
     start_ns, end_ns, correlation, device
 FROM work
 """
-_UNSORTED_WORK = "SELECT NULL::TINYINT AS category, start_ns, end_ns, correlation, device FROM work"
+_WORK_WITHOUT_CATEGORIES = "SELECT NULL::TINYINT AS category, start_ns, end_ns, correlation, device FROM work"
 _TB_COMMUNICATES = f"""
 coalesce(external_id, -1) IN (SELECT coalesce(external_id, -1) FROM events WHERE ph = 'X' AND name IN {TB_COLLECTIVES})
 """
@@ -66,15 +66,15 @@ class Intervals:
         return cls(table[f"{prefix}start_ns"].to_numpy(), table[f"{prefix}end_ns"].to_numpy())
 
     def only(self, chosen: Any) -> "Intervals":
-        """Return the chosen intervals."""
+        """Return the intervals at some indices, or those that a mask flags."""
         return Intervals(self.starts[chosen], self.ends[chosen])
 
-    def covered(self) -> Coverage:
-        """Return the coverage of the intervals."""
+    def coverage(self) -> Coverage:
+        """Return the union of the intervals."""
         return Coverage(self.starts, self.ends)
 
     def bounds(self) -> list[int]:
-        """Return the first start and the last end, or an empty list if there are no intervals."""
+        """Return the first start and the last end in ns, or an empty list if there are no intervals."""
         return [int(self.starts.min()), int(self.ends.max())] if len(self.starts) else []
 
 
@@ -87,12 +87,12 @@ class Activity:
         categories: category of each piece of work; -1 if categories were not requested.
         devices: device of each piece of work; -1 if unknown.
         calls: call that launched each piece of work; arbitrary if unknown.
-        launched: pieces of work whose call is known.
+        launched: whether the call of each piece of work is known.
         steps: annotations of the steps, in order of time.
         numbers: numbers of the steps.
         covers: coverage of each category except the last; each is empty if categories were not requested.
         bounds: first start and last end on the host; empty if the host has no slices.
-        op_bounds: first start and last end of operators alone.
+        op_bounds: first start and last end of slices of the category `cpu_exec`; empty if there are none.
     """
 
     work: Intervals
@@ -113,7 +113,7 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
     Args:
         scope: scope of the rank.
         rules: `exact`, or `tensorboard` for TensorBoard's rules.
-        categories: whether to determine categories, too. False is faster, but has no effect on a trace without steps.
+        categories: whether to determine categories, which takes longer. A trace without steps always has them.
     """
     return scope.cached(("activity", rules, categories), lambda: _activity(scope, rules, categories))
 
@@ -123,41 +123,44 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     categories = categories or not len(numbers)
     scope.define_work(WorkParameters(), typed=categories)
     communicates = _TB_COMMUNICATES if rules == "tensorboard" else "type = 'COMM'"
-    work_table = scope.table(_WORK.format(communicates=communicates) if categories else _UNSORTED_WORK)
-    work, kinds = Intervals.of(work_table), work_table["category"].fill_null(-1).to_numpy()
+    work_table = scope.table(_WORK.format(communicates=communicates) if categories else _WORK_WITHOUT_CATEGORIES)
+    work, work_categories = Intervals.of(work_table), work_table["category"].fill_null(-1).to_numpy()
     call_table = calls_of(scope, categories=_TB_RUNTIMES if rules == "tensorboard" else LAUNCH_PATTERN)
     calls = Intervals.of(call_table, "call_")
     call_of_work = _calls_of_work(work_table["correlation"], call_table["correlation"])
     covers, bounds, op_bounds = [Coverage.none()] * OTHER, calls.bounds(), list[int]()
     if categories:
-        covers[:RUNTIME] = [work.only(kinds == category).covered() for category in range(RUNTIME)]
-        covers[RUNTIME] = calls.covered()
+        covers[:RUNTIME] = [work.only(work_categories == category).coverage() for category in range(RUNTIME)]
+        covers[RUNTIME] = calls.coverage()
     launches = calls.only(call_of_work) if len(calls.starts) else Intervals(work.starts, work.starts)
     devices = work_table["device"].fill_null(-1).to_numpy()
-    del call_table, calls, work_table
+    del call_table, calls, work_table  # frees their memory before the operators are read
     if categories:
         ops, op_categories = _ops(scope, rules)
         bounds += ops.bounds()
         for category in (COMMUNICATION, DATALOADER, CPU_EXEC):
             chosen = ops.only(op_categories == category)
-            covers[category] = covers[category].with_more(chosen.covered())
-            op_bounds = chosen.bounds() if category == CPU_EXEC else op_bounds
+            covers[category] = covers[category].with_more(chosen.coverage())
+            if category == CPU_EXEC:
+                op_bounds = chosen.bounds()
     bounds = [min(bounds), max(bounds)] if bounds else []
-    return Activity(work, kinds, devices, launches, call_of_work >= 0, steps, numbers, covers, bounds, op_bounds)
+    launched = call_of_work >= 0
+    return Activity(work, work_categories, devices, launches, launched, steps, numbers, covers, bounds, op_bounds)
 
 
 def _ops(scope: Scope, rules: Rules) -> tuple[Intervals, npt.NDArray[np.int8]]:
     """Return the operators and annotations of a rank, and the category of each."""
     slices = scope.slices()
     chosen = slices.of_categories(OP_CATEGORIES.__contains__)
-    kinds = np.array([*(category_of(name, rules) for name in slices.names), CPU_EXEC], np.int8)
+    # the last entry is for slices without a name
+    name_categories = np.array([*(category_of(name, rules) for name in slices.names), CPU_EXEC], np.int8)
     host, regions = slices.host, slices.regions
-    ops, categories = Intervals(host.starts[chosen], host.ends[chosen]), kinds[host.names[chosen]]
+    ops, op_categories = Intervals(host.starts[chosen], host.ends[chosen]), name_categories[host.names[chosen]]
     if rules == "exact":
-        return ops, categories
+        return ops, op_categories
     # TensorBoard counts annotations on devices as operators, too
     both = Intervals(np.concatenate([ops.starts, regions.starts]), np.concatenate([ops.ends, regions.ends]))
-    return both, np.concatenate([categories, kinds[regions.names]])
+    return both, np.concatenate([op_categories, name_categories[regions.names]])
 
 
 def category_of(name: str, rules: Rules) -> int:
@@ -180,7 +183,7 @@ def steps_of(scope: Scope) -> tuple[Ints, Intervals]:
 
 
 def _calls_of_work(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:
-    """Return the index of the first call with the correlation id of each piece of work, or -1."""
+    """Return, for each piece of work, the index of the first call with its correlation id, or -1."""
     indices = np.flatnonzero(calls.is_valid().to_numpy())
     positions = first_positions(calls.drop_null().to_numpy(), correlations.fill_null(0).to_numpy())
     return np.where(correlations.is_valid().to_numpy() & (positions >= 0), np.append(indices, -1)[positions], -1)

@@ -10,7 +10,7 @@ from service.analysis.table import Tables
 Row = dict[str, Any]
 
 _LATE_ADVICE = {
-    "before the trace": "Find out why rank {rank} is late: it is late as its trace begins. Profile earlier steps.",
+    "before the trace": "Find out why rank {rank} is late when its trace begins: profile earlier steps.",
     "data loading": "Speed up the data loading of rank {rank}, or give it less data: loading makes it late.",
     "synchronizing": "Balance the work: the host of rank {rank} launches late because it waits for its device.",
     "host": "Look at the host of rank {rank} before its collectives: it launches them late.",
@@ -22,13 +22,13 @@ _LATE_UNKNOWN = "Find out why rank {rank} is late: its trace does not record whe
 
 
 class RunWaits(NamedTuple):
-    """The ranks' waiting for each other, from the tables of the analysis of collectives.
+    """How the ranks wait for each other, from the tables of the analysis of collectives.
 
     Args:
         ranks: rows of the table of ranks.
         lateness: rows of the table of causes of delay.
         steps: rows of the table of transfer and waiting by step.
-        place: latest start of the rank that the others wait for most, by its own clock.
+        place: longest delay of the rank that the others wait for most, in the time of its own trace.
     """
 
     ranks: list[Row]
@@ -43,7 +43,7 @@ class RunWaits(NamedTuple):
         return max(waited_for, key=lambda row: row["waited_for_ns"], default=None)
 
     def transfers_and_waits(self) -> dict[int | None, tuple[int, int]]:
-        """Return the time of transfer and of waiting over all steps, in ns, of each rank for which both are known."""
+        """Sum each rank's transfer and waiting over all steps, in ns; ranks with an unknown time are left out."""
         sums: dict[int | None, tuple[int, int]] = {}
         unknown = {row["rank"] for row in self.steps if row["transfer_ns"] is None}
         for row in self.steps:
@@ -54,7 +54,7 @@ class RunWaits(NamedTuple):
 
 
 def run_checks(answers: Sequence[Tables], waits: RunWaits | None) -> list[Check]:
-    """Check the rules on a run.
+    """Return the checks of a run.
 
     Args:
         answers: tables of each rank's checks.
@@ -64,24 +64,24 @@ def run_checks(answers: Sequence[Tables], waits: RunWaits | None) -> list[Check]
     advised: dict[str, list[Row]] = {rule: [] for rule in ADVICE}
     figures: dict[str, list[Row]] = {rule: [] for rule in ADVICE}
     for answer in answers:
-        for table, rows in (("checks", checks), ("recommendations", advised), ("evidence", figures)):
+        for table, rows_of_rule in (("checks", checks), ("recommendations", advised), ("evidence", figures)):
             for row in answer[table].to_pylist():
-                rows[row["rule"]].append(row)
-    run = [
-        _combined(rows, advised[rule], figures[rule])
+                rows_of_rule[row["rule"]].append(row)
+    combined_checks = [
+        _combined_check(rows, advised[rule], figures[rule])
         for rule, rows in checks.items()
         if rows and rule != "communication"
     ]
-    exposed = checks["communication"]
+    communication = checks["communication"]
     times = waits.transfers_and_waits() if waits else {}
-    if waits and exposed and all(row["rank"] in times and row["value"] is not None for row in exposed):
-        return [*run, *_split_communication(exposed, waits, times, advised["communication"])]
-    if exposed:
-        run.append(_combined(exposed, advised["communication"], figures["communication"]))
-    return run
+    if waits and communication and all(row["rank"] in times and row["value"] is not None for row in communication):
+        return [*combined_checks, *_split_communication(communication, waits, times, advised["communication"])]
+    if communication:
+        combined_checks.append(_combined_check(communication, advised["communication"], figures["communication"]))
+    return combined_checks
 
 
-def _combined(checks: list[Row], advised: list[Row], figures: list[Row]) -> Check:
+def _combined_check(checks: list[Row], advised: list[Row], figures: list[Row]) -> Check:
     """Combine a rule's checks of several ranks: the mean of the values, with the advice for the worst rank."""
     values = [row["value"] for row in checks if row["value"] is not None]
     worst = _worst(advised)
@@ -90,10 +90,11 @@ def _combined(checks: list[Row], advised: list[Row], figures: list[Row]) -> Chec
         advised_values = sorted(row["value"] for row in advised)
         lowest, highest = advised_values[0], advised_values[-1]
         spread = f", from {lowest:.1f} to {highest:.1f} {worst['unit']}" if lowest != highest else ""
-        advised_ranks = {_rank_text(row["rank"]) for row in advised}
-        reason = f"On {len(advised_ranks)} of {len({row['rank'] for row in checks})} ranks{spread}. On rank "
-        reason += f"{_rank_text(worst['rank'])}: {worst['reason']}"
-    applies = True if advised else False if any(row["found"] == "no" for row in checks) else None
+        advised_count, checked_count = (len({row["rank"] for row in rows}) for rows in (advised, checks))
+        reason = f"On {advised_count} of {checked_count} ranks{spread}. "
+        reason += f"On rank {_rank_text(worst['rank'])}: {worst['reason']}"
+    is_known = bool(advised) or any(row["found"] == "no" for row in checks)
+    applies = bool(advised) if is_known else None
     return Check(
         checks[0]["rule"], applies, fsum(values) / len(values) if values else None, checks[0]["limit"], reason,
         checks[0]["unit"], place=_place(worst), advice=worst["advice"] if worst else None,
@@ -103,26 +104,33 @@ def _combined(checks: list[Row], advised: list[Row], figures: list[Row]) -> Chec
 
 
 def _worst(advised: list[Row]) -> Row | None:
-    """Return the advice whose value is farthest from its limit; of equal ones, that of the first rank."""
-    ordered = sorted(advised, key=lambda row: (row["rank"] is None, row["rank"] or 0, row["device"] or 0))
+    """Return the advice whose value is farthest from its limit; the first rank wins a tie."""
+    ordered = sorted(advised, key=lambda row: (_rank_order(row["rank"]), row["device"] or 0))
     return max(ordered, key=lambda row: abs(row["value"] - row["limit"]), default=None)
 
 
 def _split_communication(
-    exposed: list[Row],
+    checks: list[Row],
     waits: RunWaits,
     times: Mapping[int | None, tuple[int, int]],
     advised: list[Row],
 ) -> Iterator[Check]:
-    """Split the exposed communication of steps into transfer and waiting, and check each."""
+    """Split exposed communication into transfer and waiting, and check each.
+
+    Args:
+        checks: rows of the ranks' checks of exposed communication.
+        waits: how the ranks wait for each other.
+        times: each rank's transfer and waiting in ns.
+        advised: rows of the ranks' advice about communication.
+    """
     transfer_shares, wait_shares = [], []
-    for row in exposed:
+    for row in checks:
         transfer, wait = times[row["rank"]]
-        both = transfer + wait
-        transfer_shares.append(row["value"] * transfer / both if both else 0)
-        wait_shares.append(row["value"] * wait / both if both else 0)
-    transfer_share, wait_share = fsum(transfer_shares) / len(exposed), fsum(wait_shares) / len(exposed)
-    limit, ranks = exposed[0]["limit"], _rank_list(exposed)
+        total = transfer + wait
+        transfer_shares.append(row["value"] * transfer / total if total else 0)
+        wait_shares.append(row["value"] * wait / total if total else 0)
+    transfer_share, wait_share = fsum(transfer_shares) / len(checks), fsum(wait_shares) / len(checks)
+    limit, ranks = checks[0]["limit"], _rank_list(checks)
     figures = tuple(_time_figures(times))
     worst = _worst(advised)
     yield Check(
@@ -150,23 +158,23 @@ def _late_advice(late: Row) -> str:
 def _late_reason(
     late: Row, transfer_share: float, wait_share: float, times: Mapping[int | None, tuple[int, int]]
 ) -> str:
-    """Return the figures that show that a rank is late, as sentences."""
-    others = sorted((rank for rank in times if rank != late["rank"]), key=lambda rank: (rank is None, rank or 0))
-    other = others[0] if others else late["rank"]
-    transfer, wait = times[other]
-    at_launch = 100 * late["late_at_launch_ns"] / late["late_ns"] if late["late_ns"] else 0
+    """Return sentences that tell how late a rank is, with figures."""
+    other_ranks = sorted((rank for rank in times if rank != late["rank"]), key=_rank_order)
+    example_rank = other_ranks[0] if other_ranks else late["rank"]
+    transfer, wait = times[example_rank]
+    at_launch_pct = 100 * late["late_at_launch_ns"] / late["late_ns"] if late["late_ns"] else 0
     return (
         f"Exposed waiting for other ranks takes {wait_share:.1f} % of the steps, and exposed data transfer"
         f" {transfer_share:.1f} %. Rank {_rank_text(late['rank'])} starts {late['times_last']} of"
         f" {late['complete']} collectives last; the others wait {late['waited_for_ns'] / 1000:,.0f} µs for it in all."
-        f" Rank {_rank_text(other)}, for example, transfers for {transfer / 1000:,.0f} µs and waits for"
-        f" {wait / 1000:,.0f} µs. {at_launch:.0f} % of the delay of rank {_rank_text(late['rank'])} existed before it"
-        f" launched its collectives."
+        f" Rank {_rank_text(example_rank)}, for example, transfers for {transfer / 1000:,.0f} µs and waits for"
+        f" {wait / 1000:,.0f} µs. {at_launch_pct:.0f} % of the delay of rank {_rank_text(late['rank'])} existed before"
+        f" it launched its collectives."
     )
 
 
 def _time_figures(times: Mapping[int | None, tuple[int, int]]) -> Iterator[Evidence]:
-    for rank, (transfer, wait) in sorted(times.items(), key=lambda item: (item[0] is None, item[0] or 0)):
+    for rank, (transfer, wait) in sorted(times.items(), key=lambda item: _rank_order(item[0])):
         yield Evidence("transfer in collectives", transfer, "ns", rank=rank)
         yield Evidence("waiting for other ranks in collectives", wait, "ns", rank=rank)
 
@@ -174,10 +182,10 @@ def _time_figures(times: Mapping[int | None, tuple[int, int]]) -> Iterator[Evide
 def _late_figures(late: Row, waits: RunWaits) -> Iterator[Evidence]:
     """Return the figures of the late rank."""
     rank = late["rank"]
-    yield Evidence("collectives that it starts last", late["times_last"], "collectives", waits.place, rank)
-    yield Evidence("waiting of the others for it", late["waited_for_ns"], "ns", None, rank)
+    yield Evidence("collectives that the rank starts last", late["times_last"], "collectives", waits.place, rank)
+    yield Evidence("waiting of the other ranks for this rank", late["waited_for_ns"], "ns", None, rank)
     yield Evidence("delay after the first rank", late["late_ns"], "ns", None, rank)
-    yield Evidence("delay before it launches", late["late_at_launch_ns"], "ns", None, rank)
+    yield Evidence("delay before the rank launches", late["late_at_launch_ns"], "ns", None, rank)
     for row in waits.lateness:
         if row["rank"] == rank:
             yield Evidence(f"delay by cause: {row['cause']}", row["late_ns"], "ns", None, rank)
@@ -191,6 +199,11 @@ def _place(row: Row | None) -> TimelineSpan | None:
     if row is None or row["start_ns"] is None:
         return None
     return TimelineSpan(row["name"], row["start_ns"], row["end_ns"])
+
+
+def _rank_order(rank: int | None) -> tuple[bool, int]:
+    """Return a sort key that puts an unknown rank last."""
+    return rank is None, rank or 0
 
 
 def _rank_text(rank: int | None) -> str:

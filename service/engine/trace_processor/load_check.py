@@ -1,7 +1,7 @@
-"""The check after a load, which compares a trace's document with the engine's tables and creates the tables of `torch`.
+"""Comparison of a loaded trace's document with the engine's tables, and creation of the tables of `torch`.
 
 The `RenderReport` counts the document's events. Each event that the engine can show must be in the engine's tables.
-Each issue that the engine's importer reports is passed on with its meaning.
+The `LoadReport` has each issue that the engine's importer reports, with its meaning.
 """
 
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ _SLICE_PHASES = ("X", "i", "I", "R", "B", "b", "n")
 _BEGIN_PHASES, _END_PHASES = ("B", "b"), ("E", "e")  # an end event has no row of its own
 _ARROW_PHASES = ("t", "f")  # the engine draws an arrow to each of these
 _TRACKS_PER_STATEMENT = 500
-_GROUPS_PER_STATEMENT = 20  # fewer than of tracks, since each group may have a long list of ranks
+_GROUPS_PER_STATEMENT = 20  # fewer groups than tracks: each group may have a long list of ranks
 _TRACK_COLUMNS = "utid INTEGER, pid TEXT, tid TEXT, rank INTEGER, device INTEGER, stream INTEGER, lane INTEGER"
 _GROUP_COLUMNS = "rank INTEGER, name TEXT, group_size INTEGER, description TEXT, ranks TEXT, is_assumed INTEGER"
 _ISSUE_MEANINGS = {
@@ -51,14 +51,15 @@ async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
     """Create the tables of the package `torch`, and compare the engine's tables with the document.
 
     Args:
-        session: a session whose engine has just loaded.
-        rendered: the report on the document.
+        session: a session whose engine has just loaded the trace.
+        rendered: the report on the trace's document.
     """
     for statement in setup_statements(rendered, session.load.args):
         (await session.run(statement)).close()
-    # the engine and the service have created all names so far: clients may not change them
+    # all names so far are those of the engine and the service: clients may not change them
     session.names.protect([str(name) async for (name,) in _rows(session, LISTED)])
-    [(slices, flows, counters, unended)] = [tuple(map(_integer, row)) async for row in _rows(session, _COUNTS)]
+    [counts] = [row async for row in _rows(session, _COUNTS)]
+    slices, flows, counters, unended = map(_integer, counts)
     issues = [
         ImporterIssue(str(name), _integer(value), str(severity), _meaning(str(name), description))
         async for name, value, severity, description in _rows(session, _ISSUES)
@@ -80,18 +81,18 @@ async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
         counters=counter_count,
         base_ns=rendered.base_ns,
         lanes=sum(track.lane > 1 for track in rendered.tracks),
-        notes=_notes(rendered, unbegun_count, flow_count.expected - flows),
+        notes=_notes(rendered, unbegun_count, flow_count.missing),
         stats=issues,
     )
 
 
-def _notes(rendered: RenderReport, unbegun_count: int, undrawn: int) -> list[LoadNote]:
+def _notes(rendered: RenderReport, unbegun_count: int, undrawn_count: int) -> list[LoadNote]:
     counts = {code: getattr(rendered, code) for code in _NOTE_DETAILS}
     notes = [LoadNote(code, count, _NOTE_DETAILS[code]) for code, count in counts.items() if count]
     if unbegun_count:
         notes.append(LoadNote("unbegun", unbegun_count, "Slice ends without a beginning."))
-    if undrawn > 0:
-        notes.append(LoadNote("undrawn_flows", undrawn, "Arrows that begin or end where there is no slice."))
+    if undrawn_count:
+        notes.append(LoadNote("undrawn_flows", undrawn_count, "Arrows that begin or end where there is no slice."))
     if rendered.as_instants:
         phases = ", ".join(f"{count} of phase {phase!r}" for phase, count in sorted(rendered.as_instants.items()))
         detail = f"Events of phases that the engine ignores are shown as instants: {phases}."
@@ -149,8 +150,8 @@ def _track_row(track: EngineTrack) -> str:
 
 def _group_row(rank_group: RankGroup) -> str:
     group = rank_group.group
-    texts = ("NULL" if text is None else _quoted(text) for text in (rank_group.name, group.description, group.ranks))
-    name, description, ranks = texts
+    texts = (rank_group.name, group.description, group.ranks)
+    name, description, ranks = ("NULL" if text is None else _quoted(text) for text in texts)
     rank, size, assumed = map(_number, (rank_group.rank, group.size, int(group.assumed)))
     return f"({rank}, {name}, {size}, {description}, {ranks}, {assumed})"
 

@@ -14,9 +14,12 @@ from tests.analysis.conftest import Ask
 from tests.conftest import SHARED, needs_shared, scaled
 
 Event = dict[str, Any]
-TORCH = ("parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", None)
+TORCH_CATEGORIES = (
+    "parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", None,
+)  # fmt: skip
 """torch's categories; a category's index is its number in the raw timeline."""
 CREATE = 2
+"""Number of the action that allocates a block in the raw timeline."""
 
 
 @needs_shared
@@ -24,11 +27,11 @@ def test_categories_agree_with_torch_for_the_same_run(ask: Ask) -> None:
     """torch tracks tensors, which a trace lacks, so it finds more activations and fewer temporaries."""
     folder = SHARED / "torch213_cpu"
     raw = json.loads(gzip.decompress((folder / "memory_timeline.raw.json.gz").read_bytes()))
-    torch_blocks = [(size, TORCH[category]) for _, action, size, category in raw if action == CREATE]
+    torch_blocks = [(size, TORCH_CATEGORIES[category]) for _, action, size, category in raw if action == CREATE]
     answer = ask("memory", folder / "shapes_mem_flops.pt.trace.json", top=1_000_000)
-    held_bytes = sorted(answer["blocks"], key=lambda row: row["allocated_at_ns"])
-    assert [row["size_bytes"] for row in held_bytes] == [size for size, _ in torch_blocks]
-    pairs = Counter((row["category"], category) for row, (_, category) in zip(held_bytes, torch_blocks, strict=True))
+    blocks = sorted(answer["blocks"], key=lambda row: row["allocated_at_ns"])
+    assert [row["size_bytes"] for row in blocks] == [size for size, _ in torch_blocks]
+    pairs = Counter((row["category"], category) for row, (_, category) in zip(blocks, torch_blocks, strict=True))
     assert pairs == {
         ("gradient", "gradient"): 24,
         ("autograd_detail", "autograd_detail"): 21,
@@ -67,7 +70,7 @@ STEP = [
 
 
 @pytest.mark.parametrize(
-    ("allocated", "freed", "category"),
+    ("allocated", "freed", "category"),  # time and thread of the allocation and of the free
     [
         ((5, 1), (90, 1), "input"),
         ((22, 1), (23, 1), "temporary"),
@@ -91,11 +94,11 @@ STEP = [
 def test_block_category_follows_from_where_it_is_allocated_and_freed(
     ask: Ask, allocated: tuple[float, int] | None, freed: tuple[float, int] | None, category: str | None
 ) -> None:
-    changes = [
-        memory_event(time_tid[0], size, 64, tid=time_tid[1])
-        for time_tid, size in ((allocated, 512), (freed, -512))
-        if time_tid
-    ]
+    changes = []
+    for time_and_tid, size in ((allocated, 512), (freed, -512)):
+        if time_and_tid:
+            time, tid = time_and_tid
+            changes.append(memory_event(time, size, 64, tid=tid))
     answer = ask("memory", [*STEP, *changes])
     [block], [row] = answer["blocks"], answer["categories"]
     assert block["category"] == row["category"] == category
@@ -104,7 +107,8 @@ def test_block_category_follows_from_where_it_is_allocated_and_freed(
 
 
 def test_memory_left_by_backward_is_no_gradient_without_an_optimizer(ask: Ask) -> None:
-    [row] = ask("memory", [*STEP[:5], memory_event(41, 512, 64, tid=2)])["categories"]
+    without_optimizer = STEP[:5]
+    [row] = ask("memory", [*without_optimizer, memory_event(41, 512, 64, tid=2)])["categories"]
     assert row["category"] is None
     assert row["reason"].startswith("Allocated in backward and not freed, and no optimizer runs after it")
 
@@ -117,7 +121,7 @@ def test_memory_from_before_the_trace_counts_at_the_peak_with_a_reason(ask: Ask)
     assert (activation["category"], activation["held_at_peak_bytes"]) == ("activation", 512)
 
 
-TIMES = st.lists(
+BLOCKS = st.lists(  # start, duration (0: never freed), size and thread of each block
     st.tuples(st.integers(0, 89), st.integers(0, 30), st.integers(1, 9), st.sampled_from([1, 2])),
     min_size=1,
     max_size=9,
@@ -125,13 +129,14 @@ TIMES = st.lists(
 
 
 @settings(max_examples=scaled(40))
-@given(TIMES)
+@given(BLOCKS)
 def test_categories_add_up_to_all_blocks_and_to_the_peak(ask: Ask, blocks: list[tuple[int, int, int, int]]) -> None:
     changes = []
     for address, (start, duration, size, tid) in enumerate(blocks, 1):
-        changes.append((start + address / 16, size, address, tid))
+        distinct_start = start + address / 16
+        changes.append((distinct_start, size, address, tid))
         if duration:
-            changes.append((start + duration + address / 16, -size, address, tid))
+            changes.append((distinct_start + duration, -size, address, tid))
     events, total, peak = list(STEP), 0, 0
     for time, size, address, tid in sorted(changes):
         total += size
