@@ -27,25 +27,27 @@ pytestmark = pytest.mark.system
 CODES = ("disk_full", "no_room")
 TRACE_BYTES = 6_000_000
 PAGE = 4096
-SMALL = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
-MUCH = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 30000) SELECT hex(zeroblob(1000)) FROM c"
+SMALL_TRACE = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
+LARGE_QUERY = (
+    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 30000) SELECT hex(zeroblob(1000)) FROM c"
+)
 
 
 class Disk:
-    """A small disk at `root`, with a file that fills it to the free space that a test sets."""
+    """A small disk at `root`. The file `ballast` fills it, except for the free space that a test asks for."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.ballast = root / "ballast"
 
-    def leave(self, size: int) -> None:
-        """Fill the disk until the given number of bytes is free."""
+    def leave_free(self, size: int) -> None:
+        """Fill the disk until only `size` bytes are free."""
         self.ballast.unlink(missing_ok=True)
         with self.ballast.open("wb", buffering=0) as file, suppress(OSError):  # the server may fill the disk first
             while shutil.disk_usage(self.root).free > size:
                 file.write(bytes(PAGE))
 
-    def empty(self) -> None:
+    def remove_ballast(self) -> None:
         self.ballast.unlink(missing_ok=True)
 
 
@@ -64,18 +66,19 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def server(disk: Disk, tmp_path: Path) -> Iterator[Server]:
-    """A server with its data on the small disk and its log elsewhere; the log has no traceback at the end."""
+    """A server with its data on the small disk and its log elsewhere; at the end, the log must have no traceback."""
     data = tmp_path / "data"
     data.symlink_to(disk.root / "data")
     server = Server(data).start()
     yield server
-    disk.empty()
+    disk.remove_ballast()
     assert server.stop() == 0
     assert "Traceback" not in server.log_text(), server.log_text()
 
 
 @pytest.fixture(scope="session")
 def body(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The text of a trace of about `TRACE_BYTES`."""
     path = tmp_path_factory.mktemp("full") / "trace.json"
     return write_trace(path, sized(TraceShape(), TRACE_BYTES)).read_bytes()
 
@@ -84,7 +87,7 @@ def put(server: Server, content: bytes, name: str = "t.json", **params: object) 
     return server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S} | params, content=content)  # type: ignore[arg-type]
 
 
-def ready(server: Server, content: bytes, name: str = "t.json") -> str:
+def ready_trace_id(server: Server, content: bytes, name: str = "t.json") -> str:
     """Upload a trace, and return its id once it is ready."""
     trace = put(server, content, name).json()
     assert (trace["state"], trace["error"]) == ("ready", None)
@@ -110,24 +113,25 @@ def is_refused(answer: httpx.Response) -> bool:
 def test_ingest_on_a_full_disk_fails_clearly_and_a_new_upload_succeeds(
     server: Server, disk: Disk, body: bytes, share: float
 ) -> None:
-    first = ready(server, body)
+    first = ready_trace_id(server, body)
     size = columns_bytes(server, first)
     server.api.delete(f"/traces/{first}").raise_for_status()
-    disk.leave(len(body) + round(size * share))
+    disk.leave_free(len(body) + round(size * share))
 
     answer = put(server, body)
 
     if answer.status_code == 201:
         trace = answer.json()
-        assert (trace["state"], trace["error"]["code"] in CODES) == ("failed", True), trace
+        assert trace["state"] == "failed", trace
+        assert trace["error"]["code"] in CODES, trace
         assert names_below(server, "originals") == {trace["id"]}
         assert server.api.get(f"/traces/{trace['id']}/download").content == body
     else:
         assert is_refused(answer), answer.text
         assert names_below(server, "originals") == set()
     until(lambda: not names_below(server, "columns", "incoming"))
-    disk.empty()
-    assert columns_bytes(server, ready(server, body)) == size
+    disk.remove_ballast()
+    assert columns_bytes(server, ready_trace_id(server, body)) == size
 
 
 @pytest.mark.parametrize("kind", ["split", "merge"])
@@ -135,34 +139,37 @@ def test_ingest_on_a_full_disk_fails_clearly_and_a_new_upload_succeeds(
 def test_split_and_merge_on_a_full_disk_fail_clearly_and_leave_their_sources(
     server: Server, disk: Disk, body: bytes, kind: str, share: float
 ) -> None:
-    traces = [ready(server, body + b" " * rank, f"rank{rank}.json") for rank in range(2 if kind == "merge" else 1)]
+    ranks = range(2 if kind == "merge" else 1)
+    traces = [ready_trace_id(server, body + b" " * rank, f"rank{rank}.json") for rank in ranks]
     size = columns_bytes(server, traces[0]) * len(traces)
     path, request = {
         "split": (f"/traces/{traces[0]}/split", {}),
         "merge": ("/traces/merge", {"traces": traces, "ranks": [0, 1]}),
     }[kind]
-    disk.leave(size + 200_000)  # room for the request is checked before the disk fills
+    disk.leave_free(size + 200_000)  # room for the request is checked before the disk fills
     server.api.get("/traces")
     accepted = server.api.post(path, json=request)
-    disk.leave(round(size * share))
+    disk.leave_free(round(size * share))
     assert accepted.status_code == 202, accepted.text
 
     job = server.api.get(f"/jobs/{accepted.json()['id']}", params={"wait": PATIENCE_S}).json()
 
-    children = set(job["result"]["traces"]) if job["result"] else set()  # the job ended before the disk was full
-    assert children or (job["state"], job["error"]["code"] in CODES) == ("failed", True), job
+    children = set(job["result"]["traces"]) if job["result"] else set()
+    if not children:  # else the job ended before the disk was full
+        assert job["state"] == "failed", job
+        assert job["error"]["code"] in CODES, job
     until(lambda: not names_below(server, "making"))
     assert names_below(server, "columns") == {*traces, *children}
     assert server.api.get(f"/traces/{traces[0]}/download").content == body
-    disk.empty()
-    retried = server.api.post(path, params={"wait": PATIENCE_S}, json=request).json()
-    assert retried["state"] == "done"
+    disk.remove_ballast()
+    retried_job = server.api.post(path, params={"wait": PATIENCE_S}, json=request).json()
+    assert retried_job["state"] == "done"
 
 
 # -- downloads and results ------------------------------------------------------------------------------------------
 
 
-def whole_or_nothing(server: Server, method: str, path: str, **options: Any) -> httpx.Response | None:
+def response_if_complete(server: Server, method: str, path: str, **options: Any) -> httpx.Response | None:
     """Return the response, or None if its transfer broke."""
     try:
         return server.api.request(method, path, **options)
@@ -175,39 +182,40 @@ def whole_or_nothing(server: Server, method: str, path: str, **options: Any) -> 
 def test_downloads_on_a_full_disk_are_complete_or_refused_or_broken(
     server: Server, disk: Disk, body: bytes, free: int, cut: bool
 ) -> None:
-    trace = ready(server, body)
+    trace = ready_trace_id(server, body)
     params: dict[str, Any] = {"format": "json"} | ({"steps": 10} if cut else {"order": "original"})
     complete = server.api.get(f"/traces/{trace}/download", params=params)
     assert complete.status_code == 200, complete.text
-    disk.leave(free)
+    disk.leave_free(free)
 
-    answer = whole_or_nothing(server, "GET", f"/traces/{trace}/download", params=params)
+    answer = response_if_complete(server, "GET", f"/traces/{trace}/download", params=params)
 
     assert answer is None or is_refused(answer) or answer.content == complete.content
     until(lambda: names_below(server, "columns", "incoming") == {trace})
 
 
 @pytest.mark.parametrize(
-    "form", ["application/json", "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"]
+    "media_type", ["application/json", "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"]
 )
-def test_query_results_on_a_full_disk_are_refused_or_broken(server: Server, disk: Disk, body: bytes, form: str) -> None:
-    trace = ready(server, body)
+def test_query_results_on_a_full_disk_are_refused_or_broken(
+    server: Server, disk: Disk, body: bytes, media_type: str
+) -> None:
+    trace = ready_trace_id(server, body)
     server.rows(trace, "SELECT 1")
-    disk.leave(2_000_000)
+    disk.leave_free(2_000_000)
 
-    answer = whole_or_nothing(
-        server, "POST", f"/traces/{trace}/query", json={"sql": MUCH, "limit": None}, headers={"Accept": form}
-    )
+    query = {"sql": LARGE_QUERY, "limit": None}
+    answer = response_if_complete(server, "POST", f"/traces/{trace}/query", json=query, headers={"Accept": media_type})
 
     assert answer is None or is_refused(answer)
-    disk.leave(0)
+    disk.leave_free(0)
     assert server.rows(trace, "SELECT 1") == [[1]]
 
 
 @pytest.mark.parametrize("name", ["temporal_breakdown", "kernel_breakdown", "critical_path"])
 def test_analyses_on_a_full_disk_answer_or_are_refused(server: Server, disk: Disk, body: bytes, name: str) -> None:
-    trace = ready(server, body)
-    disk.leave(0)
+    trace = ready_trace_id(server, body)
+    disk.leave_free(0)
 
     answer = server.api.get(f"/traces/{trace}/analysis/{name}")
 
@@ -220,8 +228,8 @@ def test_analyses_on_a_full_disk_answer_or_are_refused(server: Server, disk: Dis
 def test_changes_on_a_full_disk_succeed_or_are_refused_and_a_trace_can_be_deleted(
     server: Server, disk: Disk, body: bytes
 ) -> None:
-    trace = ready(server, body)
-    disk.leave(0)
+    trace = ready_trace_id(server, body)
+    disk.leave_free(0)
     statuses = []
     for number in range(50):
         group = f"group {number}"
@@ -240,7 +248,7 @@ def test_changes_on_a_full_disk_succeed_or_are_refused_and_a_trace_can_be_delete
 
     assert names_below(server, "originals", "columns", "incoming") == set()
     assert server.api.get("/traces").json()["traces"] == []
-    assert ready(server, SMALL)
+    assert ready_trace_id(server, SMALL_TRACE)
 
 
 def test_tokens_on_a_full_disk_are_created_or_refused(server: Server, disk: Disk) -> None:
@@ -251,14 +259,12 @@ def test_tokens_on_a_full_disk_are_created_or_refused(server: Server, disk: Disk
         )  # fmt: skip
 
     assert add("first").returncode == 0
-    disk.leave(0)
-    statuses = set()
+    disk.leave_free(0)
     for number in range(3):
         process = add(f"t{number}")
-        statuses.add(process.returncode)
         assert "Traceback" not in process.stderr
         assert process.returncode == 0 or "room" in process.stderr, process.stderr
-    disk.empty()
+    disk.remove_ballast()
     assert add("last").returncode == 0
 
 
@@ -267,12 +273,12 @@ def test_tokens_on_a_full_disk_are_created_or_refused(server: Server, disk: Disk
 
 def test_resumable_upload_on_a_full_disk_continues_once_space_is_free(server: Server, disk: Disk, body: bytes) -> None:
     upload = tus.begin(server, len(body))
-    disk.leave(len(body) // 2)
+    disk.leave_free(len(body) // 2)
 
     assert is_refused(tus.send(server, upload, 0, body))
 
     received = tus.offset(server, upload)
-    disk.empty()
+    disk.remove_ballast()
     response = tus.send(server, upload, received, body[received:])
     trace = server.api.get(f"/traces/{response.headers['Tracedock-Trace']}", params={"wait": PATIENCE_S}).json()
     assert (trace["state"], trace["size"]) == ("ready", len(body))
@@ -280,28 +286,29 @@ def test_resumable_upload_on_a_full_disk_continues_once_space_is_free(server: Se
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_server_starts_reads_and_deletes_on_a_full_disk(server: Server, disk: Disk, body: bytes, end: str) -> None:
-    trace_id, failed = ready(server, body, "a.json"), ready(server, body + b" ", "b.json")
+    kept_id = ready_trace_id(server, body, "a.json")
+    deleted_id = ready_trace_id(server, body + b" ", "b.json")
     if end == "kill":
-        job = server.api.post(f"/traces/{trace_id}/split", json={"by": "step"}).json()
-        disk.leave(0)
+        job = server.api.post(f"/traces/{kept_id}/split", json={"by": "step"}).json()
+        disk.leave_free(0)
         server.kill()
     else:
         assert server.stop() == 0
         server.api = httpx.Client(timeout=PATIENCE_S, trust_env=False)
-        disk.leave(0)
+        disk.leave_free(0)
 
     server.start()
 
     assert server.api.get(f"{server.url}/healthz").status_code == 200
-    assert server.api.get(f"/traces/{trace_id}").json()["state"] == "ready"
-    assert server.api.get(f"/traces/{trace_id}/download").content == body
-    assert server.api.delete(f"/traces/{failed}").status_code == 204
-    assert json.loads((server.data / "audit.log").read_text().splitlines()[-1])["trace"] == failed
-    disk.empty()
+    assert server.api.get(f"/traces/{kept_id}").json()["state"] == "ready"
+    assert server.api.get(f"/traces/{kept_id}/download").content == body
+    assert server.api.delete(f"/traces/{deleted_id}").status_code == 204
+    assert json.loads((server.data / "audit.log").read_text().splitlines()[-1])["trace"] == deleted_id
+    disk.remove_ballast()
     if end == "kill":
         job = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()
         assert job["state"] in ("done", "failed"), job
-    assert server.rows(trace_id, "SELECT 1") == [[1]]
+    assert server.rows(kept_id, "SELECT 1") == [[1]]
 
 
 # -- the budget while jobs write --------------------------------------------------------------------------------------
@@ -312,25 +319,23 @@ def test_an_ingest_beyond_the_quota_is_ended_and_leaves_its_original(tmp_path: P
     try:
 
         def pieces() -> Iterator[bytes]:
-            """Hold up the worker that follows the upload, so that it is at work while others fill the quota."""
+            """Yield the body; suspend the ingest midway, so that it still runs when the quota is full."""
             yield body[: len(body) // 2]
             until(lambda: bool(server.children("tracedock ingest")))
             server.children("tracedock ingest")[0].suspend()
             yield body[len(body) // 2 :]
 
-        trace = server.api.put("/traces/t.json", content=pieces()).json()["id"]
-        (server.data / "columns" / f"{trace}.partial").mkdir(exist_ok=True)
-        (server.data / "columns" / f"{trace}.partial" / "events.parquet").write_bytes(bytes(11_000_000))
+        trace_id = server.api.put("/traces/t.json", content=pieces()).json()["id"]
+        partial_columns = server.data / "columns" / f"{trace_id}.partial"
+        partial_columns.mkdir(exist_ok=True)
+        (partial_columns / "events.parquet").write_bytes(bytes(11_000_000))
 
-        state = server.api.get(f"/traces/{trace}", params={"wait": PATIENCE_S}).json()
+        trace = server.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json()
 
-        assert (state["state"], state["error"]["code"], state["error"]["quota"]) == (
-            "failed",
-            "no_room",
-            len(body) + 10_000_000,
-        )
+        assert (trace["state"], trace["error"]["code"]) == ("failed", "no_room")
+        assert trace["error"]["quota"] == len(body) + 10_000_000
         assert names_below(server, "columns") == set()
-        assert server.api.get(f"/traces/{trace}/download").content == body
+        assert server.api.get(f"/traces/{trace_id}/download").content == body
         assert "Traceback" not in server.log_text()
     finally:
         assert server.stop() == 0
@@ -341,7 +346,7 @@ def test_sort_without_room_to_spill_fails_clearly(disk: Disk, monkeypatch: pytes
     columns = write_columns(disk.root / "columns", b"".join(trace_chunks(sized(TraceShape(), 40_000_000))))
     monkeypatch.setattr(database, "MEMORY_MAX", 32 << 20)
     if bound == "disk":
-        disk.leave(0)
+        disk.leave_free(0)
     else:
         monkeypatch.setattr(database, "_spill_limit", {})
         database.limit_spill(0)

@@ -1,4 +1,4 @@
-"""The stream of a UI that shares a session's engine: split into requests, which are scheduled and answered in order."""
+"""The relay: splits the byte stream of a UI into requests, and answers them in order from a session's engine."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Hashable
@@ -12,7 +12,10 @@ from service.trace.errors import EngineFailed, RequestRefused, TracedockError
 REQUEST_MAX = 5 << 20
 """Largest size of a request in bytes."""
 FILE_PIECE_MAX = 33 << 20
-"""Largest size in bytes of a request from a UI that opens a file; a piece of 32 MiB must arrive before its refusal."""
+"""Largest size in bytes of a request from a UI that opens a file.
+
+The UI sends pieces of 32 MiB. A refusal is the answer to a piece, so that the whole piece must arrive first.
+"""
 
 
 async def ask(
@@ -20,8 +23,8 @@ async def ask(
 ) -> AsyncGenerator[bytes]:
     """Schedule a request and yield the responses; the request is abandoned when the caller closes the generator.
 
-    An error that concerns only the request, such as a timeout, is yielded as the last response if the responses to such
-    requests have a field for errors.
+    Some errors concern only the request, such as a timeout. They are yielded as the last response if responses to
+    requests of this kind have a field for errors.
 
     Args:
         session: the session that runs the request.
@@ -52,15 +55,15 @@ async def ask(
     exchange.set_deadline(session.limits.ui_timeout_s)
     session.submit(exchange)
     try:
-        while (response := await responses.get()) is not None:
-            if isinstance(response, bytes):
-                buffer.subtract(len(response))
-                yield response
+        while (item := await responses.get()) is not None:
+            if isinstance(item, bytes):
+                buffer.subtract(len(item))
+                yield item
                 continue
-            last = None if isinstance(response, EngineFailed) else request.error_response(response)
-            if last is None:
-                raise response
-            yield last
+            error_response = None if isinstance(item, EngineFailed) else request.error_response(item)
+            if error_response is None:
+                raise item
+            yield error_response
             return
     finally:
         buffer.close()
@@ -73,7 +76,7 @@ class Relay:
     Args:
         session: the session that the UI shares.
         owner: the identity of the client; see `Exchange`.
-        trace_name: the name of the trace in the UI's question whether to use it; if it is empty, the UI does not ask.
+        trace_name: the name under which the UI offers the trace; if it is empty, the UI does not ask.
         resumable: whether the client may continue a stream that it began on an earlier connection.
         request_max: largest size of a request in bytes.
 
@@ -112,22 +115,22 @@ class Relay:
         Raises:
             BadFrame: the client breaks the protocol.
             EngineFailed: the engine ended.
-            RequestRefused: the client continues an earlier stream, which is not allowed here.
+            RequestRefused: the client continues an earlier stream, although the relay is not `resumable`.
         """
         for message in self._frames.feed(data):
             request = self._codec.request(message)
             self._check_continuity(request)
-            local = request.local_response(self._session.version, self._trace_name)
-            if local is not None:
-                yield self._codec.frame(local)
+            local_response = request.local_response(self._session.version, self._trace_name)
+            if local_response is not None:
+                yield self._codec.frame(local_response)
                 continue
-            answer = ask(self._session, request, client=self.client, bulk=False, owner=self._owner)
-            async with aclosing(answer) as responses:
+            engine_responses = ask(self._session, request, client=self.client, bulk=False, owner=self._owner)
+            async with aclosing(engine_responses) as responses:
                 async for response in responses:
                     yield self._codec.frame(response)
 
     def _check_continuity(self, request: RpcRequest) -> None:
-        """Refuse a connection whose first request continues an earlier stream, as after a UI's reconnection."""
+        """Refuse a connection whose first request continues an earlier stream, as when a UI reconnects."""
         if request.continues_stream and not self._may_continue:
             raise RequestRefused("The connection to the trace was lost. Reload this tab.")
         self._may_continue = True

@@ -8,7 +8,10 @@ _T = TypeVar("_T")
 
 
 async def shielded(work: Coroutine[Any, Any, _T]) -> _T:
-    """Await work to its end, however often the caller is cancelled meanwhile; a cancellation is raised afterwards."""
+    """Await work to its end, and return its result.
+
+    A cancellation of the caller does not stop the work: it is raised once the work has ended, whatever its outcome.
+    """
     task = asyncio.ensure_future(work)
     cancellation: asyncio.CancelledError | None = None
     while not task.done():

@@ -16,17 +16,17 @@ from service.trace.selection import Selection, share_of_time
 from service.trace.summary import Summary
 
 _CLOSURE_FACTOR = 1.5
-"""Assumed ratio of a selection's share of the events to its share of the time; above 1, as the closure adds events."""
+"""Assumed ratio of a selection's share of events to its share of time; above 1, because the closure adds events."""
 
 
 class SessionOperations:
-    """Operations on engine sessions.
+    """Opens engine sessions on views of traces.
 
     Args:
         traces: operations on the traces that engines load.
         folder: the data folder.
         fleet: the engines.
-        renderings: the processes that write the documents that engines load.
+        renderings: the writers of documents for engines.
     """
 
     def __init__(self, traces: TraceOperations, folder: Folder, fleet: Fleet, renderings: Renderings) -> None:
@@ -43,7 +43,7 @@ class SessionOperations:
             client: the identity of the client that needs the session.
 
         Raises:
-            UnknownTrace: no trace has that id.
+            UnknownTrace: no trace has the id in the view.
             NotReady: the trace has not been read yet, or could not be read.
             EngineError: no engine can be started; see `Fleet.open`.
         """

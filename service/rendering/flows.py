@@ -1,4 +1,7 @@
-"""Loose ends: ends of flow arrows that have no start. The engine ignores them, but only after reading all of them."""
+"""Loose ends: flow events that end or continue an arrow without a start.
+
+The engine ignores them, but only after it has read all of them.
+"""
 
 from typing import Any
 
@@ -13,10 +16,18 @@ Keys = npt.NDArray[np.uint64]
 
 @compiled
 def _mark_loose(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any) -> None:
-    """Add the keys of starts to a hash table, in which 0 is an empty slot. Mark other events whose key it lacks."""
+    """Add the keys of starts to a hash table; mark every other event whose key is not in the table.
+
+    Args:
+        keys: key of each event.
+        starts: flags of the events that start an arrow.
+        table: slots of the hash table; 0 is an empty slot.
+        loose: receives the marks.
+        count: an array of one integer, the number of keys in the table.
+    """
     mask = np.uint64(len(table) - 1)
     for row in range(len(keys)):
-        key = keys[row] | np.uint64(1)
+        key = keys[row] | np.uint64(1)  # never 0
         slot = (key >> np.uint64(7)) & mask
         while table[slot] != 0 and table[slot] != key:
             slot = (slot + np.uint64(1)) & mask
@@ -30,7 +41,7 @@ def _mark_loose(keys: Keys, starts: Flags, table: Keys, loose: Flags, count: Any
 
 
 class FlowMatcher:
-    """Finds loose ends by the engine's rules; flow events must be added in order of time."""
+    """Finds loose ends by the engine's rules; flow events must be passed in order of time."""
 
     def __init__(self) -> None:
         self._table = np.zeros(1 << 12, np.uint64)
@@ -44,10 +55,10 @@ class FlowMatcher:
             starts: flags of the events that start an arrow.
         """
         if 2 * (self._count[0] + len(keys)) > len(self._table):
-            kept = self._table[self._table != 0]
-            self._table = np.zeros(1 << int(4 * (len(kept) + len(keys))).bit_length(), np.uint64)
+            known = self._table[self._table != 0]
+            self._table = np.zeros(1 << int(4 * (len(known) + len(keys))).bit_length(), np.uint64)
             self._count[0] = 0
-            self.loose(kept, np.ones(len(kept), np.bool_))  # adds the keys to the larger table
+            self.loose(known, np.ones(len(known), np.bool_))  # adds the known keys to the larger table
         loose = np.zeros(len(keys), np.bool_)
         _mark_loose(keys, starts, self._table, loose, self._count)
         return loose

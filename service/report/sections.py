@@ -10,8 +10,8 @@ from service.report.units import readable
 ROWS_MAX = 25
 """Maximum number of rows of a table."""
 BARS_MAX = 64
-_WORTH_SAYING = 0.005
-"""The share of the time below which the first sentence leaves a wait out; the bars show it."""
+_MENTIONED_MIN = 0.005
+"""Smallest share of the time at which the first sentence mentions a wait; the bars show shorter waits, too."""
 
 DEVICE_SERIES = (
     Series("compute", "computing"),
@@ -25,7 +25,7 @@ _STEP_COLUMNS = {
     "memcpy_ns": Series("mem", "copying"),
     "memset_ns": Series("c5", "memset"),
     "communication_ns": Series("comm", "communication"),
-    "runtime_ns": Series("c3", "calls of the runtime"),
+    "runtime_ns": Series("c3", "runtime calls"),
     "dataloader_ns": Series("alarm", "waiting for data"),
     "cpu_exec_ns": Series("host", "operators on the host"),
     "other_ns": Series("idle", "other"),
@@ -46,7 +46,7 @@ class SectionPlan:
     blocks: Callable[[Answer], Sequence[Block]]
 
 
-def _label(row: Row) -> str:
+def _gpu_label(row: Row) -> str:
     rank, device = row["rank"], row["device"]
     return f"GPU {device}" if rank is None else f"rank {rank}, GPU {device}"
 
@@ -56,7 +56,7 @@ def device_time(answer: Answer) -> Sequence[Block]:
     rows = answer.rows("breakdown")
     bars = [
         Bar(
-            _label(row),
+            _gpu_label(row),
             [
                 row["compute_ns"] - row["overlap_ns"],
                 *(row[name] for name in ("overlap_ns", "exposed_comm_ns", "exposed_mem_ns", "idle_ns")),
@@ -83,15 +83,17 @@ def _verdict(rows: Sequence[Row]) -> str:
         return readable(100 * total(column) / span if span else 0.0, "%")
 
     span = total("span_ns")
-    subject = "The GPU is" if len(rows) == 1 else f"The {len(rows)} GPUs are"
-    each = readable(span, "ns") if len(rows) == 1 else f"{readable(span / len(rows), 'ns')} on average"
-    sentence = f"{subject} idle {share('idle_ns')} of {each}, and computing {share('compute_ns')}"
+    if len(rows) == 1:
+        subject, length = "The GPU is", readable(span, "ns")
+    else:
+        subject, length = f"The {len(rows)} GPUs are", f"{readable(span / len(rows), 'ns')} on average"
+    sentence = f"{subject} idle {share('idle_ns')} of {length}, and computing {share('compute_ns')}"
     waits = [
-        f"{share(column)} is {words} that nothing hides"
-        for column, words in (("exposed_comm_ns", "communication"), ("exposed_mem_ns", "copying"))
-        if total(column) >= span * _WORTH_SAYING
+        f"{share(column)} is {activity} that nothing hides"
+        for column, activity in (("exposed_comm_ns", "communication"), ("exposed_mem_ns", "copying"))
+        if total(column) >= span * _MENTIONED_MIN
     ]
-    return f"{sentence}{'; ' if waits else ''}{', and '.join(waits)}."
+    return f"{sentence}; {', and '.join(waits)}." if waits else f"{sentence}."
 
 
 def advice(answer: Answer) -> Sequence[Block]:
@@ -100,48 +102,52 @@ def advice(answer: Answer) -> Sequence[Block]:
     blocks: list[Block] = []
     for row in answer.rows("recommendations"):
         rows = [figure for figure in evidence if (figure["rule"], figure["device"]) == (row["rule"], row["device"])]
-        several = len({figure["rank"] for figure in rows}) > 1
+        has_several_ranks = len({figure["rank"] for figure in rows}) > 1
         figures = [
             Fact(
-                f"{_rank(figure['rank'])}: {figure['measure']}" if several else figure["measure"],
+                f"{_rank_label(figure['rank'])}: {figure['measure']}" if has_several_ranks else figure["measure"],
                 figure["value"],
                 figure["unit"],
             )
             for figure in rows
         ]
         blocks.append(Advice(row["advice"], row["reason"], figures))
-    return blocks or [Sentence("No check found something to improve.")]
+    return blocks or [Sentence("No check found anything to improve.")]
 
 
 def step_times(answer: Answer) -> Sequence[Block]:
-    """Show the mean step of each rank, and each step of a single rank."""
+    """Show each step if there is only one rank, else the mean step of each rank."""
     rows = answer.rows("steps")
     ranks = {row["rank"] for row in rows}
     blocks: list[Block] = []
     if len(ranks) == 1:
         bars = [
-            Bar("the whole trace" if row["step"] is None else f"step {row['step']}", [row[n] for n in _STEP_COLUMNS])
+            Bar(
+                "the whole trace" if row["step"] is None else f"step {row['step']}",
+                [row[column] for column in _STEP_COLUMNS],
+            )
             for row in rows
         ]
         title = "Time of each step"
     else:
         means = {(row["rank"], f"{row['category']}_ns"): row["mean_ns"] for row in answer.rows("average")}
         bars = [
-            Bar(_rank(rank), [round(means.get((rank, name), 0)) for name in _STEP_COLUMNS])
+            Bar(_rank_label(rank), [round(means.get((rank, column), 0)) for column in _STEP_COLUMNS])
             for rank in dict.fromkeys(row["rank"] for row in rows)
         ]
         title = "Time of the mean step of each rank"
     blocks.append(Bars(title, [*_STEP_COLUMNS.values()], bars[:BARS_MAX], max(0, len(bars) - BARS_MAX)))
     longest = max(rows, key=lambda row: row["total_ns"])
     if len(rows) > 1:
-        where = f" of {_rank(longest['rank'])}" if len(ranks) > 1 else ""
-        mean = sum(row["total_ns"] for row in rows) / len(rows)
-        text = f"Step {longest['step']}{where} is the longest of {len(rows)}: {readable(longest['total_ns'], 'ns')};"
-        blocks.insert(0, Sentence(f"{text} the mean is {readable(mean, 'ns')}."))
+        of_rank = f" of {_rank_label(longest['rank'])}" if len(ranks) > 1 else ""
+        maximum = readable(longest["total_ns"], "ns")
+        mean = readable(sum(row["total_ns"] for row in rows) / len(rows), "ns")
+        text = f"Step {longest['step']}{of_rank} is the longest of {len(rows)}: {maximum}; the mean is {mean}."
+        blocks.insert(0, Sentence(text))
     return blocks
 
 
-def _rank(rank: int | None) -> str:
+def _rank_label(rank: int | None) -> str:
     return "rank unknown" if rank is None else f"rank {rank}"
 
 
@@ -187,7 +193,7 @@ def idle_causes(answer: Answer) -> Sequence[Block]:
     """Show why the streams are idle."""
     lengths: dict[str, dict[str, int]] = {}
     for row in answer.rows("breakdown"):
-        label = f"{_label(row)}, stream {row['stream']}"
+        label = f"{_gpu_label(row)}, stream {row['stream']}"
         lengths.setdefault(label, dict.fromkeys(_CAUSES, 0))[row["category"]] = row["idle_ns"]
     bars = [Bar(label, [*causes.values()]) for label, causes in lengths.items()]
     title = "Idle time of each stream, between its first work and its last"
@@ -205,7 +211,7 @@ def gpu_use(answer: Answer) -> Sequence[Block]:
 
 
 def memory(answer: Answer) -> Sequence[Block]:
-    """Show the peak of each device."""
+    """Show the peak memory of each device."""
     columns = {
         "rank": "Rank", "device_type": "Device", "device": "Number", "peak_bytes": "Peak",
         "peak_reserved_bytes": "Peak reserved", "peak_growth_bytes": "Largest growth",
@@ -238,10 +244,10 @@ def late_ranks(answer: Answer) -> Sequence[Block]:
     late = [row for row in answer.rows("ranks") if row["straggler"] == "yes"]
     blocks: list[Block] = []
     if late:
-        names = ", ".join(_rank(row["rank"]) for row in late)
+        names = ", ".join(_rank_label(row["rank"]) for row in late)
         waits = readable(sum(row["waited_for_ns"] or 0 for row in late), "ns")
         causes = ", ".join(sorted({row["late_cause"] for row in late if row["late_cause"]})) or "unknown"
-        blocks.append(Sentence(f"Late the most: {names}. Other ranks wait {waits} for that. Main cause: {causes}."))
+        blocks.append(Sentence(f"Stragglers: {names}. Other ranks wait {waits} for them. Main cause: {causes}."))
     return [
         *blocks,
         _table("Ranks, the latest first", answer, "ranks", rank_columns, by="late_ns"),
@@ -278,34 +284,37 @@ RUN_SECTIONS = (
 
 
 def _table(title: str, answer: Answer, table: str, columns: Mapping[str, str], by: str = "") -> Table:
-    """Return the first rows of a table of an answer, without columns that have no value, or one rank or GPU only.
+    """Return the first rows of a table of an answer.
+
+    Columns without values are left out, and so are the columns of ranks and GPUs if all rows have the same value.
 
     Args:
         title: what the rows are.
         answer: the answer.
         table: the table's name.
         columns: titles of the columns to show, by their names.
-        by: column whose largest values come first; by default, the order stays.
+        by: column whose largest values come first; if empty, the order stays.
     """
     rows, units = answer.rows(table), answer.units(table)
     if by:
         rows.sort(key=lambda row: -(row[by] or 0))
     shown = rows[:ROWS_MAX]
-    filled = [name for name in columns if len({row[name] for row in rows} - {None}) > (name in _PLACES)]
+    values = {name: {row[name] for row in rows} - {None} for name in columns}
+    filled = [name for name in columns if len(values[name]) >= (2 if name in _PLACE_COLUMNS else 1)]
     return Table(
         title,
-        [Column(columns[name], CODE if (table, name) in _NAMES else units[name]) for name in filled],
+        [Column(columns[name], CODE if (table, name) in _NAME_COLUMNS else units[name]) for name in filled],
         [[row[name] for name in filled] for row in shown],
         len(rows) - len(shown),
     )
 
 
-_NAMES = frozenset(
+_NAME_COLUMNS = frozenset(
     {
         ("kernels", "name"), ("total_kernels", "name"), ("operators", "name"), ("loaders", "loader"),
         ("collectives", "collective"),
     }
 )  # fmt: skip
-"""Tables with columns of names from the trace."""
-_PLACES = frozenset({"rank", "device"})
-"""Columns that a table does without if all of its rows have the same value."""
+"""Columns that hold names from the trace; each is a pair of its table and its name."""
+_PLACE_COLUMNS = frozenset({"rank", "device"})
+"""Columns that a table leaves out if all of its rows have the same value in them."""

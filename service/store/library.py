@@ -18,9 +18,9 @@ Kind = Literal["run", "file", "derived"]
 Sort = Literal["uploaded", "name", "size", "span", "ranks", "events", "rank"]
 
 _READ_AT_ONCE = 100
-"""Number of summaries that are read at once: the catalog is locked meanwhile."""
+"""Maximum number of summaries in one query, because a query locks the catalog."""
 _PAGES_KEPT = 16
-"""Number of pages that are kept until the file changes."""
+"""Maximum number of pages in memory."""
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -29,8 +29,8 @@ class TraceFacts(NamedTuple):
 
     Attributes:
         span_ns: the time from its first to its last event; None without timed events.
-        merged: the number of the ranks that it was merged from; 0 if it was not merged.
-        gpus: the names of the devices that have work; a device without a name has none.
+        merged: the number of ranks that it was merged from; 0 if it was not merged.
+        gpus: the names of the devices with work, each once; devices without a name are left out.
         has_gpu_work: whether work ran on a device.
         is_incomplete: whether a part of the file could not be read, though no element was refused.
     """
@@ -72,7 +72,7 @@ class ListedTrace(NamedTuple):
 
 
 class TraceDetails(NamedTuple):
-    """Fields of a trace that are read for a page of the library only.
+    """Fields of a trace that are read only for the traces on a page.
 
     Attributes:
         parent: id of the trace that it was cut out of.
@@ -84,7 +84,7 @@ class TraceDetails(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A group of the library."""
+    """A run of the library: a group, with or without traces."""
 
     id: str
     name: str
@@ -150,11 +150,12 @@ class LibraryQuery:
     """Selects and orders entries of the library. A run is selected if one of its traces is.
 
     Attributes:
-        text: words that must all occur in the names of a trace, its run and its GPUs, or in their ids; in any case.
+        text: words that must all occur in the names of a trace, its run and its GPUs, or in their ids; case is
+            ignored.
         states: select only traces in one of these states; all if empty.
-        pinned: select only pinned traces, or only others.
-        gpu: select only traces with work on a device, or only ready ones without.
-        damaged: select only traces that were damaged, or only ready ones that were not.
+        pinned: True selects only pinned traces, False only others.
+        gpu: True selects only traces with work on a device, False only ready traces without such work.
+        damaged: True selects only traces that were damaged, False only ready traces that were not.
         kind: select only runs, only uploaded or imported files in no run, or only traces that were made here.
         run: id of the run whose traces to list, each as an entry; None for the whole library.
         sort: the column to sort by; unknown values come last.
@@ -177,12 +178,12 @@ class LibraryQuery:
         return self.text.casefold().split()
 
     @property
-    def takes_all_traces(self) -> bool:
-        """Whether no filter refers to single traces."""
-        return not self.states and self.pinned is self.gpu is self.damaged is None
+    def filters_traces(self) -> bool:
+        """Whether a filter needs the facts of a trace; a run without traces cannot pass it."""
+        return bool(self.states) or any(wanted is not None for wanted in (self.pinned, self.gpu, self.damaged))
 
     def matches(self, trace: ListedTrace, run: Run | None) -> bool:
-        """Return whether a trace is selected, except for its kind."""
+        """Return whether a trace passes all filters except the one by kind."""
         facts = trace.facts
         is_ready = trace.state == State.READY
         return (
@@ -194,13 +195,13 @@ class LibraryQuery:
         )
 
     def has_words(self, text: str, run: Run | None) -> bool:
-        """Return whether each word occurs in a text or in the names and ids of a run."""
-        whole = f"{text} {run.name} {run.run_id or ''} {run.id}" if run else text
-        folded = whole.casefold()
+        """Return whether each word of the query occurs in a text, or in the name and ids of a run."""
+        searched = f"{text} {run.name} {run.run_id or ''} {run.id}" if run else text
+        folded = searched.casefold()
         return all(word in folded for word in self.words)
 
     def takes_kind(self, run: Run | None, trace: ListedTrace | None) -> bool:
-        """Return whether entries of this kind are selected."""
+        """Return whether the filter by kind selects a run or, if that is None, a single trace."""
         if self.kind is None:
             return True
         if run:
@@ -216,7 +217,7 @@ class LibraryPage:
         entries: its entries.
         total: number of entries that match the query.
         traces: number of traces that match the query.
-        stored: number of all traces and runs without traces.
+        stored: number of all traces and of runs without traces; on the page of a run, number of its traces.
         single: the details of its single traces, by id.
     """
 
@@ -242,27 +243,27 @@ class Library:
         self._lock = threading.Lock()
 
     def page(self, query: LibraryQuery, *, limit: int, offset: int = 0) -> LibraryPage:
-        """Return the entries of a query from `offset` on, at most `limit`."""
-        request, version = (query, limit, offset), self._version()
+        """Return at most `limit` entries of a query, from `offset` on."""
+        key, version = (query, limit, offset), self._version()
         with self._lock:
-            kept = self._pages.pop(request, None)
-            if kept and kept[0] == version:
-                self._pages[request] = kept
-                return kept[1]
+            cached = self._pages.pop(key, None)
+            if cached and cached[0] == version:
+                self._pages[key] = cached
+                return cached[1]
             page = self._read(query, limit, offset)
-            self._pages[request] = version, page
+            self._pages[key] = version, page
             if len(self._pages) > _PAGES_KEPT:
-                del self._pages[next(iter(self._pages))]
+                del self._pages[next(iter(self._pages))]  # the page whose last request is the oldest
             return page
 
     def _read(self, query: LibraryQuery, limit: int, offset: int) -> LibraryPage:
         traces = self._traces()
         runs = {row["id"]: Run(**row) for row in self._rows("SELECT id, name, run_id, created_ns FROM run_group")}
         if query.run is not None:
-            of_run = [trace for trace in traces if trace.group_id == query.run]
+            members = [trace for trace in traces if trace.group_id == query.run]
             run = runs.get(query.run)
-            entries = [Entry(None, [trace]) for trace in of_run if query.matches(trace, run)]
-            stored = len(of_run)
+            entries = [Entry(None, [trace]) for trace in members if query.matches(trace, run)]
+            stored = len(members)
         else:
             entries = list(_entries(query, traces, runs))
             stored = len(traces) + len(runs.keys() - {trace.group_id for trace in traces})
@@ -316,7 +317,7 @@ def facts_of(summary: Summary) -> TraceFacts:
     """Return the facts of a summary that the library shows."""
     health = summary.health
     repaired, refused = health.get("repaired", 0), health.get("refused", 0)
-    at_work = [device for device in summary.devices if device["events"]]
+    busy_devices = [device for device in summary.devices if device["events"]]
     return TraceFacts(
         rank=summary.rank,
         world_size=summary.world_size,
@@ -325,8 +326,8 @@ def facts_of(summary: Summary) -> TraceFacts:
         span_ns=summary.bounds["end_ns"] - summary.bounds["start_ns"] if summary.bounds else None,
         events=summary.kept_events,
         steps=summary.steps_count,
-        gpus=tuple(dict.fromkeys(device["name"] for device in at_work if device["name"])),
-        has_gpu_work=bool(at_work),
+        gpus=tuple(dict.fromkeys(device["name"] for device in busy_devices if device["name"])),
+        has_gpu_work=bool(busy_devices),
         repaired=repaired,
         refused=refused,
         is_incomplete=not refused and any(note["kind"] == "refused" for note in health.get("notes", ())),
@@ -334,6 +335,7 @@ def facts_of(summary: Summary) -> TraceFacts:
 
 
 def _entries(query: LibraryQuery, traces: Sequence[ListedTrace], runs: dict[str, Run]) -> Iterable[Entry]:
+    """Yield the single traces and the runs that a query selects."""
     members: dict[str, list[ListedTrace]] = {run: [] for run in runs}
     for trace in traces:
         if trace.group_id in runs:
@@ -343,7 +345,7 @@ def _entries(query: LibraryQuery, traces: Sequence[ListedTrace], runs: dict[str,
     for run_id, run in runs.items():
         if query.takes_kind(run, None):
             matching = sum(query.matches(trace, run) for trace in members[run_id])
-            if matching or (not members[run_id] and query.takes_all_traces and query.has_words("", run)):
+            if matching or (not members[run_id] and not query.filters_traces and query.has_words("", run)):
                 yield Entry(run, members[run_id], matching)
 
 
@@ -357,15 +359,15 @@ def _sorted(entries: list[Entry], query: LibraryQuery) -> list[Entry]:
     return [entry for _, entry in known] + [entry for key, entry in values if key is None]
 
 
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Return a sort key of a name by which rank2 comes before rank10."""
+def _natural_key(name: str) -> list[tuple[bool, int, str]]:
+    """Return a sort key of a name: with it, rank2 comes before rank10."""
     parts = _DIGITS.split(name.casefold())
     return [(False, int(part), "") if part.isdecimal() else (True, 0, part) for part in parts if part]
 
 
 _SORT_VALUES: dict[Sort, Callable[[Entry], Any]] = {
     "uploaded": lambda entry: entry.uploaded_ns,
-    "name": lambda entry: _natural(entry.name),
+    "name": lambda entry: _natural_key(entry.name),
     "size": lambda entry: entry.size,
     "span": lambda entry: entry.span_ns,
     "ranks": lambda entry: len(entry.traces),

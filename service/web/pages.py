@@ -1,7 +1,7 @@
 """The HTML pages.
 
 The pages are shells: their scripts request all data from the JSON API of the same origin. So nothing here reads a
-store, and the page of an unknown trace is still a page, whose script shows the API's problem.
+store. An unknown trace has a page, too; its script shows the API's problem.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,6 @@ CONTENT_SECURITY_POLICY = "; ".join(
 _HERE = Path(__file__).parent
 _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
 
-
 _templates = Jinja2Templates(_HERE / "templates")
 _templates.env.globals["imported_by"] = imported_by
 
@@ -39,7 +38,7 @@ Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def page(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-    """Return a page made of a template."""
+    """Return a page made from a template."""
     context["visitor"] = request.scope.get("visitor")
     context["root"] = _root(request)
     context["static"] = f"{context['root']}{STATIC_PATH}/{release()}"
@@ -53,18 +52,18 @@ def _root(request: Request) -> str:
     return root.rstrip("/")
 
 
-def not_found_handler(otherwise: Handler) -> Handler:
-    """Return a handler of unknown paths: browsers receive a page that lists what exists.
+def not_found_handler(other_handler: Handler) -> Handler:
+    """Return a handler of unknown paths: browsers receive a page that lists the existing pages.
 
     Args:
-        otherwise: the handler of other requests.
+        other_handler: the handler of requests to the API, and of requests that do not ask for a page.
     """
 
     async def handle(request: Request, error: Exception) -> Response:
-        is_page = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
-        if is_page and not request.url.path.removeprefix(_root(request)).startswith("/api/"):
+        accepts_page = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+        if accepts_page and not request.url.path.removeprefix(_root(request)).startswith("/api/"):
             return page(request, "not_found.html", status=404)
-        return await otherwise(request, error)
+        return await other_handler(request, error)
 
     return handle
 
@@ -117,7 +116,12 @@ def router() -> APIRouter:
         return page(request, "trace.html", trace_id=trace_id)
 
     @pages.get("/traces/{trace_id}/sql")
-    def sql(request: Request, trace_id: str, q: str = "", args: str = "") -> Response:  # noqa: ARG001 - page.js reads it
+    def sql(  # the scripts read all but the first two
+        request: Request,
+        trace_id: str,
+        q: str = "",  # noqa: ARG001
+        args: str = "",  # noqa: ARG001
+    ) -> Response:
         return page(request, "sql.html", trace_id=trace_id)
 
     @pages.get("/groups/{group_id}")

@@ -1,4 +1,4 @@
-"""Times of steps: by TensorBoard's rules compared with TensorBoard, by ours with a loop over every nanosecond."""
+"""Times of steps: TensorBoard's rules yield TensorBoard's times, our rules those of a loop over every nanosecond."""
 
 import gzip
 import json
@@ -46,16 +46,16 @@ def on_doubles(trace: dict[str, Any]) -> list[dict[str, Any]]:
 
 @needs_shared
 @pytest.mark.parametrize("name", TRACES)
-def test_tensorboard_rules_equal_tensorboards_steps(name: str, ask: Ask) -> None:
-    """TensorBoard reads `v100_ddp_epoch_us` as doubles with a resolution of 0.25 µs, as does this test.
+def test_steps_by_tensorboard_rules_equal_those_of_tensorboard(name: str, ask: Ask) -> None:
+    """TensorBoard reads `v100_ddp_epoch_us` as doubles with a resolution of 0.25 µs, and so does this test.
 
-    Its sums are up to 6 µs off.
+    Otherwise the sums would differ by up to 6 µs.
     """
     overview = golden("tensorboard", name)["overview"]
-    coarse = name == "v100_ddp_epoch_us"
-    trace = on_doubles(json.loads(gzip.decompress(TRACES[name].read_bytes()))) if coarse else TRACES[name]
+    is_coarse = name == "v100_ddp_epoch_us"
+    trace = on_doubles(json.loads(gzip.decompress(TRACES[name].read_bytes()))) if is_coarse else TRACES[name]
     answer = ask("steps", trace, rules="tensorboard")
-    tolerance = 1e-6 if coarse else 1
+    tolerance = 1e-6 if is_coarse else 1
     for row, expected in zip(answer["steps"], overview["rows"], strict=True):
         values = dict(zip(overview["columns"], expected, strict=True))
         assert str(row["step"]) == values.pop("Step")
@@ -82,10 +82,10 @@ def test_exact_sums_of_doubles_differ_from_tensorboard(ask: Ask) -> None:
 
 @needs_shared
 def test_exact_rules_count_all_communicating_kernels(ask: Ask) -> None:
-    """TensorBoard counts NCCL's kernels as computing: 60 µs communicate here instead of 5,736 µs exposed."""
+    """TensorBoard counts NCCL's kernels as computing: it reports 60 µs of communication; 5,537 µs are exposed."""
     answer = ask("steps", DLRM[0])
     [row] = answer["steps"]
-    [exact] = [golden("exact", "dlrm_8_ranks")["0"]]
+    exact = golden("exact", "dlrm_8_ranks")["0"]
     assert row["kernel_ns"] == exact["comp_union_ns"] == 1_034_000
     assert row["communication_ns"] >= exact["exposed_comm_ns"]
     assert sum(row[f"{category}_ns"] for category in CATEGORIES) == row["total_ns"] == 14_455_000
@@ -111,22 +111,22 @@ HOST_EVENTS = {
 }  # fmt: skip
 LIMIT = 60
 times = st.integers(0, LIMIT - 1)
-doings = st.lists(
+activity_lists = st.lists(
     st.tuples(st.sampled_from([*WORK_EVENTS.items(), *HOST_EVENTS.items()]), times, st.integers(0, 20)), max_size=12
 )
 
 
-def painted(rows: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
+def time_by_category(activities: list[tuple[Any, int, int]], start: int, end: int) -> list[int]:
     """Return the nanoseconds of a window by category; each nanosecond counts for the first category that covers it."""
-    spent = [0] * len(CATEGORIES)
-    for at in range(start, end):
-        lasting = [CATEGORIES.index(kind) for (kind, _), begin, length in rows if begin <= at < begin + length]
-        spent[min(lasting, default=len(CATEGORIES) - 1)] += 1
-    return spent
+    times_ns = [0] * len(CATEGORIES)
+    for time in range(start, end):
+        covering = [CATEGORIES.index(kind) for (kind, _), begin, dur in activities if begin <= time < begin + dur]
+        times_ns[min(covering, default=len(CATEGORIES) - 1)] += 1
+    return times_ns
 
 
 @settings(max_examples=scaled(25))
-@given(doings, st.lists(times, min_size=2, max_size=4, unique=True).map(sorted))
+@given(activity_lists, st.lists(times, min_size=2, max_size=4, unique=True).map(sorted))
 def test_each_nanosecond_counts_for_the_first_category(
     ask: Ask, activities: list[tuple[Any, int, int]], borders: list[int]
 ) -> None:
@@ -141,7 +141,7 @@ def test_each_nanosecond_counts_for_the_first_category(
         (number, *window) for number, window in enumerate(windows)
     ]
     assert [[row[f"{category}_ns"] for category in CATEGORIES] for row in rows] == [
-        painted(activities, start, end) for start, end in windows
+        time_by_category(activities, start, end) for start, end in windows
     ]
 
 
@@ -177,14 +177,14 @@ def test_tensorboard_rules_drop_last_steps_with_few_launches(ask: Ask) -> None:
     third = event("user_annotation", "ProfilerStep#5", 30, 5)
     assert bounds(ask, two_steps(third)) == [(3, 0, 17), (4, 17, 23), (5, 30, 35)]
     assert bounds(ask, two_steps(third), rules="tensorboard") == [(3, 0, 17), (4, 17, 23)]
-    more = [event("kernel", "gemm", 6, 1, correlation=1)]
-    assert bounds(ask, two_steps(*more), rules="tensorboard") == [(3, 0, 17)], "1 is less than 80 % of 2"
+    second_kernel = event("kernel", "gemm", 6, 1, correlation=1)
+    assert bounds(ask, two_steps(second_kernel), rules="tensorboard") == [(3, 0, 17)], "1 is less than 80 % of 2"
 
 
-def test_gpu_copies_of_steps_are_not_counted(ask: Ask) -> None:
-    twin = event("gpu_user_annotation", "ProfilerStep#3", 5, 12)
+def test_gpu_annotations_of_steps_are_not_counted(ask: Ask) -> None:
+    gpu_annotation = event("gpu_user_annotation", "ProfilerStep#3", 5, 12)
     for rules in ("exact", "tensorboard"):
-        assert bounds(ask, two_steps(twin), rules=rules) == [(3, 0, 17), (4, 17, 23)]
+        assert bounds(ask, two_steps(gpu_annotation), rules=rules) == [(3, 0, 17), (4, 17, 23)]
 
 
 @pytest.mark.parametrize("name", ["steps", "overview", "collectives"])
@@ -197,7 +197,8 @@ def test_selection_of_everything_has_the_steps_of_the_trace(ask: Ask, name: str)
     )
     whole = ask(name, events)
     everything = ask(name, events, selection=Selection(window=Window(start_ns=-1000, end_ns=1_000_000)))
-    assert everything["steps"] == whole["steps"] != []
+    assert whole["steps"]
+    assert everything["steps"] == whole["steps"]
 
 
 def test_trace_without_steps_is_one_step(ask: Ask) -> None:
@@ -213,12 +214,13 @@ def test_trace_without_steps_is_one_step(ask: Ask) -> None:
 def test_host_computes_without_a_gpu(ask: Ask, rules: str) -> None:
     answer = ask("steps", DATA / "cpu_gloo_rank0_of_2.pt.trace.json.gz", rules=rules)
     assert [row["step"] for row in answer["steps"]] == [2, 3]
-    for row, row_of_communication in zip(answer["steps"], answer["communication"], strict=True):
-        assert row["kernel_ns"] == 0 < row["cpu_exec_ns"]
-        assert row["communication_ns"] > 0
+    for step, communication in zip(answer["steps"], answer["communication"], strict=True):
+        assert step["kernel_ns"] == 0
+        assert step["cpu_exec_ns"] > 0
+        assert step["communication_ns"] > 0
         parts = ("computation_ns", "overlap_ns", "communication_ns", "other_ns")
-        assert sum(row_of_communication[name] for name in parts) == row["total_ns"]
-        assert row_of_communication["overlap_ns"] + row_of_communication["communication_ns"] == row["communication_ns"]
+        assert sum(communication[name] for name in parts) == step["total_ns"]
+        assert communication["overlap_ns"] + communication["communication_ns"] == step["communication_ns"]
 
 
 def test_odd_events_yield_an_answer(ask: Ask) -> None:
@@ -241,13 +243,13 @@ def test_ranks_of_a_merged_trace_equal_separate_ranks(
     paths = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
     merged_trace = merged([read_once(path) for path in paths], tmp_path)
     question = question_of(name)
-    together = answer_question(
+    merged_answer = answer_question(
         question,
         parameters_of(question, {}),
         [AnalysisInput(merged_trace.columns, merged_trace.summary)],
         ReadingCache(tmp_path / "spill"),
     )
-    assert {table: rows.to_pylist() for table, rows in together.tables.items()} == ask(name, *paths)
+    assert {table: rows.to_pylist() for table, rows in merged_answer.tables.items()} == ask(name, *paths)
 
 
 def test_selected_step_equals_the_step_of_the_whole_trace(ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""The commands `sessions`, and the event arguments of engines that commands start."""
+"""The commands `sessions` and `sessions close`, and the option `--args` of commands that use an engine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ STEP = {"steps": [7], "window": {"end_ns": 9007199254740993}}
 EMPTY_TABLE = json_answer({"columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0})
 
 
-def engine(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
-    """Return a session whose engine uses memory."""
+def session_with_engine(trace_id: str, state: str = "ready", **changed: Any) -> dict[str, Any]:
+    """Return a session, with the version and the memory of its engine."""
     process = {"version": "v54.0", "pid": 7, "rss_bytes": 42_594_304, "peak_bytes": 45_301_760}
     process |= {"predicted_bytes": 53_604_432, "restarts": 0}
     return session(trace_id, state, engine=process, **changed)
@@ -29,13 +29,14 @@ def account(shown: int, events: int) -> dict[str, Any]:
 
 @pytest.fixture
 def engines_server(server: Server) -> Server:
-    """Serve engines of all kinds."""
+    """Return a server with sessions in several states."""
     server.traces = [trace(RANK0, "rank0.json"), trace(RANK1, "rank1.json")]
+    error = {"code": "engine_stuck", "title": "Stuck", "detail": "x"}
     sessions = [
-        engine(RANK0, account=account(54_906, 54_906), clients=2),
-        engine(RANK0, "loading", args="essential", selection=STEP),
-        engine(RANK1, account=account(7, 9), idle_s=12.5),
-        engine(RANK1, "failed", args="none", error={"code": "engine_stuck", "title": "Stuck", "detail": "x"}),
+        session_with_engine(RANK0, account=account(54_906, 54_906), clients=2),
+        session_with_engine(RANK0, "loading", args="essential", selection=STEP),
+        session_with_engine(RANK1, account=account(7, 9), idle_s=12.5),
+        session_with_engine(RANK1, "failed", args="none", error=error),
     ]
     memory = {"held_bytes": 175_000_000, "budget_bytes": 15_200_000_000}
     server.script("GET", "/sessions", *[json_answer({"sessions": sessions, "memory": memory, "next": None})] * 2)
@@ -62,7 +63,7 @@ def test_sessions_prints_units_and_total_memory_on_a_terminal(on_terminal: OnTer
         assert text in drawn
 
 
-def test_sessions_json_is_that_of_the_api(run: Run, engines_server: Server) -> None:
+def test_sessions_prints_the_json_of_the_api(run: Run, engines_server: Server) -> None:
     document = json.loads(run("sessions", "--json").stdout)
     assert [session["trace"] for session in document["sessions"]] == [RANK0, RANK0, RANK1, RANK1]
     assert document["memory"]["budget_bytes"] == 15_200_000_000
@@ -86,7 +87,8 @@ def test_close_stops_exactly_the_engines_of_the_trace(run: Run, engines_server: 
 
 def test_close_of_a_trace_without_an_engine_is_refused(run: Run, server: Server) -> None:
     server.traces = [trace(RANK0, "rank0.json")]
-    server.script("GET", "/sessions", json_answer({"sessions": [engine(RANK1)], "memory": {}, "next": None}))
+    sessions = [session_with_engine(RANK1)]
+    server.script("GET", "/sessions", json_answer({"sessions": sessions, "memory": {}, "next": None}))
     result = run("sessions", "close", RANK0)
     assert result.exit_code == 1
     assert "No engine runs on rank0.json" in result.stderr
@@ -110,20 +112,20 @@ def test_open_link_has_the_event_arguments(run: Run, engines_server: Server) -> 
     engines_server.script(
         "GET", f"/traces/{RANK0}/perfetto", Answer(307, headers={"Location": "/perfetto/x/#!/viewer"})
     )
-    link_text = run("open", RANK0, "--args", "none", "--steps", "7").stdout
-    assert link_text == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
+    link_to_selection = run("open", RANK0, "--args", "none", "--steps", "7").stdout
+    assert link_to_selection == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
 
 
-def test_unknown_args_and_a_listener_with_fewer_args_are_wrong_usage(run: Run, engines_server: Server) -> None:
-    for wrong in (["query", RANK0, "select 1", "--args", "some"], ["open", RANK0, "--args", "none", "--listener"]):
-        assert run(*wrong).exit_code == 2
+def test_unknown_args_and_a_listener_with_args_are_usage_errors(run: Run, engines_server: Server) -> None:
+    for command in (["query", RANK0, "select 1", "--args", "some"], ["open", RANK0, "--args", "none", "--listener"]):
+        assert run(*command).exit_code == 2
     assert engines_server.requests == []
 
 
 def test_client_opens_reads_and_closes_a_session_of_a_selection(client: Client, server: Server) -> None:
     path = f"/traces/{RANK0}/session"
     for method in ("POST", "GET"):
-        server.script(method, path, json_answer(engine(RANK0)))
+        server.script(method, path, json_answer(session_with_engine(RANK0)))
     server.script("DELETE", path, Answer(204))
     assert client.open_session(RANK0, selection=STEP, args="none", wait=5)["state"] == "ready"
     assert client.session(RANK0, selection=STEP, args="none")["state"] == "ready"

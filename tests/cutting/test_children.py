@@ -22,19 +22,21 @@ from tests.cutting.choices import Chosen, text_of
 from tests.cutting.test_clip import check as check_clipped
 from tests.cutting.test_cut import HERE, SMALL, by_time, document_of, ingested, lines, plain, synthetic
 
-ids = (f"{number:012x}" for number in count(1))
+new_ids = (f"{number:012x}" for number in count(1))
 
 
 def split(
     source: Source, folder: Path, selection: Chosen, by: By | None = None, value: int | None = None
 ) -> list[tuple[Chosen, Source]]:
-    """Return the traces of all pieces, with their selections."""
+    """Split a trace, and return the selection and the trace of each piece."""
     planned = split_into_pieces(source.columns, source.summary, Selection.parsed(selection), by, value)
     progress: list[tuple[int, int]] = []
 
-    children = write_children(source, folder, planned, new_id=ids.__next__, on_written=lambda *of: progress.append(of))
+    children = write_children(
+        source, folder, planned, new_id=new_ids.__next__, on_written=lambda *counts: progress.append(counts)
+    )
 
-    assert [count for count, _ in progress] == sorted(count for count, _ in progress)
+    assert [written for written, _ in progress] == sorted(written for written, _ in progress)
     assert progress[-1][0] == progress[-1][1] == sum(child.summary.events["kept"] for child in children)
     return [
         (
@@ -49,19 +51,20 @@ def check(text: str | bytes, children: list[tuple[Chosen, Source]], folder: Path
     """Check that each child has the events of its selection, and the summary of its own document."""
     document, events = brute.Document(text), lines(text)
     for number, (selection, child) in enumerate(children):
-        own = document_of(child)
+        child_text = document_of(child)
         positions = brute.kept(document, selection)
         if selection.get("straddle") != "clip":
-            assert lines(own) == [events[at] for at in by_time(document, positions)], selection
-        reingested = ingested(own, folder / f"again{number}", child.name)
+            assert lines(child_text) == [events[at] for at in by_time(document, positions)], selection
+        reingested = ingested(child_text, folder / f"again{number}", child.name)
         comparable = replace(reingested.summary, format=child.summary.format, health=child.summary.health)
         assert comparable == child.summary, selection
         assert reingested.envelope == child.envelope
-        table, anew = pq.read_table(child.columns / EVENTS), pq.read_table(reingested.columns / EVENTS)
+        table, reingested_table = (pq.read_table(trace.columns / EVENTS) for trace in (child, reingested))
         assert table.schema.metadata[b"tracedock.columns"] == b"1"
-        assert table.schema.equals(anew.schema)
-        texts = ["position", "args", "rest"]  # in these columns, line breaks become spaces
-        assert table.drop(texts).to_pylist() == anew.drop(texts).to_pylist()
+        assert table.schema.equals(reingested_table.schema)
+        # ingest numbers the positions anew; in texts, line breaks become spaces
+        differing = ["position", "args", "rest"]
+        assert table.drop(differing).to_pylist() == reingested_table.drop(differing).to_pylist()
 
 
 CASES: list[tuple[By | None, int | None, Chosen]] = [
@@ -98,19 +101,32 @@ def test_pieces_of_a_synthetic_trace_match_the_oracle(
 def test_pieces_of_a_real_trace_match_the_oracle(path: Path, tmp_path: Path) -> None:
     text = plain(path)
     source = ingested(text, tmp_path / "whole", path.name)
-    by: By = "step" if source.summary.steps else "stream" if source.summary.streams else "parts"
+    by: By
+    value: int | None = None
+    if source.summary.steps:
+        by = "step"
+    elif source.summary.streams:
+        by = "stream"
+    else:
+        by = "parts"
+        value = 3
 
-    check(text, split(source, tmp_path / "made", {}, by, 3 if by == "parts" else None), tmp_path)
+    check(text, split(source, tmp_path / "made", {}, by, value), tmp_path)
 
 
-@pytest.mark.parametrize("size", [2, 100])
-def test_pieces_do_not_depend_on_the_parts_of_the_columns(size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("row_group", "pieces", "row_groups_min"), [(2, 7, 2), (100, 66, 1)])
+def test_pieces_do_not_depend_on_the_row_groups_of_the_columns(
+    row_group: int, pieces: int, row_groups_min: int, tmp_path: Path
+) -> None:
     text = synthetic(kernels=5, steps=2)
-    with mock.patch("service.store.columns.ROW_GROUP", size), mock.patch("service.cutting.children.ROW_GROUP", size):
+    with (
+        mock.patch("service.store.columns.ROW_GROUP", row_group),
+        mock.patch("service.cutting.children.ROW_GROUP", row_group),
+    ):
         source = ingested(text, tmp_path / "whole", "rank0.pt.trace.json.gz")
-        children = split(source, tmp_path / "made", {}, "parts", 66 if size > 2 else 7)
+        children = split(source, tmp_path / "made", {}, "parts", pieces)
 
-        assert pq.ParquetFile(children[0][1].columns / EVENTS).metadata.num_row_groups >= (2 if size == 2 else 1)
+        assert pq.ParquetFile(children[0][1].columns / EVENTS).metadata.num_row_groups >= row_groups_min
         check(text, children[::33], tmp_path)
 
 
@@ -121,7 +137,7 @@ def test_piece_has_the_name_of_the_trace_and_a_suffix(tmp_path: Path) -> None:
         return [child.name for _, child in split(source, tmp_path / "made", {}, by, value)]
 
     assert names(None) == ["run.rank3.cut.pt.trace.json.gz"]
-    assert names("parts", 2) == [f"run.rank3.part{at}of2.pt.trace.json.gz" for at in (1, 2)]
+    assert names("parts", 2) == [f"run.rank3.part{number}of2.pt.trace.json.gz" for number in (1, 2)]
     assert names("parts", 10)[0] == "run.rank3.part01of10.pt.trace.json.gz"
     for by in ("step", "stream", "device"):
         child_names = names(by)
@@ -129,7 +145,7 @@ def test_piece_has_the_name_of_the_trace_and_a_suffix(tmp_path: Path) -> None:
         assert all(name.startswith("run.rank3.") and name.endswith(".pt.trace.json.gz") for name in child_names)
 
 
-def test_empty_pieces_are_skipped_and_only_empty_ones_are_an_error(tmp_path: Path) -> None:
+def test_empty_pieces_are_skipped_and_a_split_into_only_empty_pieces_is_an_error(tmp_path: Path) -> None:
     events: list[dict[str, Any]] = [{"ph": "X", **HERE, "name": "a", "ts": ts, "dur": 1} for ts in (0, 1, 98, 99)]
     source = ingested(text_of(*events), tmp_path / "whole")
 

@@ -25,15 +25,17 @@ TRACE = text_of(
     distributedInfo={"rank": 3, "world_size": 8},
 )
 
-spans = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=5).map(union)
+interval_lists = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=5).map(union)
 
 
 def kept(selection: Chosen, text: str = TRACE) -> list[int]:
+    """Return the positions of the events that a selection keeps."""
     with cut(text) as columns:
         return columns.kept(selection)[0]
 
 
-def refused(selection: Chosen, text: str = TRACE) -> SelectionError:
+def refusal(selection: Chosen, text: str = TRACE) -> SelectionError:
+    """Return the error that refuses a selection."""
     with cut(text) as columns, pytest.raises(SelectionError) as caught:
         columns.kept(selection)
     return caught.value
@@ -42,48 +44,48 @@ def refused(selection: Chosen, text: str = TRACE) -> SelectionError:
 # -- time -------------------------------------------------------------------------------------------------------
 
 
-@given(spans, st.integers(-10, 10), st.integers(0, 10))
-def test_interval_set_meets_spans_that_share_a_moment(intervals: list[Interval], start: int, lasts: int) -> None:
+@given(interval_lists, st.integers(-10, 10), st.integers(0, 10))
+def test_interval_set_overlaps_spans_that_share_a_moment(intervals: list[Interval], start: int, dur: int) -> None:
     assume(intervals)
-    time, starts = IntervalSet(intervals), np.array([start])
-    inside = {moment for first, last in intervals for moment in range(first, last)}
+    interval_set, starts = IntervalSet(intervals), np.array([start])
+    moments = {moment for first, last in intervals for moment in range(first, last)}
 
-    (meets,), (begins,) = time.overlaps(starts, starts + lasts), time.contains(starts)
+    (overlaps,) = interval_set.overlaps(starts, starts + dur)
+    (contains_start,) = interval_set.contains(starts)
 
-    assert meets == bool(inside & set(range(start, start + max(lasts, 1))))
-    assert begins == (start in inside)
-    assert time.may_overlap((start, start + lasts)) or not meets
-    if meets:
-        (first,), (last,) = time.clipped(starts, starts + lasts)
-        assert (first, last) == _clipped(intervals, start, start + lasts)
+    assert overlaps == bool(moments & set(range(start, start + max(dur, 1))))
+    assert contains_start == (start in moments)
+    if overlaps:
+        assert interval_set.may_overlap((start, start + dur))
+        (first,), (last,) = interval_set.clipped(starts, starts + dur)
+        assert (first, last) == _clipped(intervals, start, start + dur)
 
 
 def _clipped(intervals: list[Interval], start: int, end: int) -> Interval:
-    met = [
-        interval
-        for interval in intervals
-        if (start < interval[1] and end > interval[0] if end > start else interval[0] <= start < interval[1])
-    ]
-    return max(start, met[0][0]), min(end, met[-1][1])
+    """Cut a span to the start of the first and the end of the last interval that it overlaps."""
+    stop = max(end, start + 1)  # an empty span counts as one moment
+    overlapped = [(first, last) for first, last in intervals if first < stop and start < last]
+    return max(start, overlapped[0][0]), min(end, overlapped[-1][1])
 
 
-@given(spans, st.integers(-10, 10), st.integers(0, 20))
+@given(interval_lists, st.integers(-10, 10), st.integers(0, 20))
 def test_span_encloses_an_interval_set_if_it_contains_a_whole_interval(
-    intervals: list[Interval], start: int, lasts: int
+    intervals: list[Interval], start: int, dur: int
 ) -> None:
     assume(intervals)
-    (encloses,) = IntervalSet(intervals).enclosed_by(np.array([start]), np.array([start + lasts]))
+    (encloses,) = IntervalSet(intervals).enclosed_by(np.array([start]), np.array([start + dur]))
 
-    assert encloses == any(start <= first and last <= start + lasts for first, last in intervals)
+    assert encloses == any(start <= first and last <= start + dur for first, last in intervals)
 
 
 @pytest.mark.parametrize("intervals", [[(0, 9)], [(-5, 9), (20, ALWAYS[1])], [(ALWAYS[0], 9)], [ALWAYS]])
 def test_untimed_events_lie_before_all_time(intervals: list[Interval]) -> None:
-    time, nowhere = IntervalSet(intervals), np.array([UNTIMED])
+    interval_set, untimed = IntervalSet(intervals), np.array([UNTIMED])
 
-    is_open = intervals[0][0] == ALWAYS[0]
-    assert time.overlaps(nowhere, nowhere) == time.contains(nowhere) == [is_open]
-    assert time.may_overlap((UNTIMED, UNTIMED)) == is_open
+    has_no_start = intervals[0][0] == ALWAYS[0]
+    assert interval_set.overlaps(untimed, untimed) == [has_no_start]
+    assert interval_set.contains(untimed) == [has_no_start]
+    assert interval_set.may_overlap((UNTIMED, UNTIMED)) == has_no_start
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,8 @@ def test_untimed_events_lie_before_all_time(intervals: list[Interval]) -> None:
     ],
 )
 def test_window_keeps_events_that_overlap_it(window: dict[str, Any], expected: list[int]) -> None:
-    assert [at for at in kept({"window": window}) if at > 1] == expected
+    positions = kept({"window": window})
+    assert [position for position in positions if position > 1] == expected  # 0 and 1 are metadata
 
 
 # -- unknown values ---------------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ def test_window_keeps_events_that_overlap_it(window: dict[str, Any], expected: l
 )
 def test_error_for_an_unknown_value_lists_the_known_ones(selection: Chosen, choices: list[Any]) -> None:
     (name,) = selection
-    error = refused(selection)
+    error = refusal(selection)
 
     assert isinstance(error, UnknownChoice)
     assert error.extra == {f"known_{name}": choices}
@@ -136,7 +139,7 @@ def test_error_for_an_unknown_value_says_that_none_exist() -> None:
     bare = text_of({"ph": "i", "ts": 1})
 
     for name, value in {"steps": 1, "ranks": 0, "devices": 0, "streams": "0/7"}.items():
-        error = refused({name: [value]}, bare)
+        error = refusal({name: [value]}, bare)
         assert error.extra == {f"known_{name}": []}
         assert "it has none" in error.detail
 
@@ -144,22 +147,22 @@ def test_error_for_an_unknown_value_says_that_none_exist() -> None:
 def test_error_for_an_unknown_value_lists_the_closest_of_many() -> None:
     text = text_of(*({"ph": "i", "cat": f"category {number}", "ts": number} for number in range(300)))
 
-    choices = refused({"categories": ["category 2999"]}, text).extra["known_categories"]
+    choices = refusal({"categories": ["category 2999"]}, text).extra["known_categories"]
 
     assert len(choices) == SHOWN_MAX
     assert "category 299" in choices
 
 
-@pytest.mark.parametrize("word", ["from", "to"])
-def test_window_edge_without_a_matching_slice_is_an_error(word: str) -> None:
-    error = refused({"window": {word: "mark"}})  # an event that is not a slice
+@pytest.mark.parametrize("edge", ["from", "to"])
+def test_window_edge_without_a_matching_slice_is_an_error(edge: str) -> None:
+    error = refusal({"window": {edge: "mark"}})  # an event that is not a slice
 
     assert isinstance(error, UnknownChoice)
     assert "'mark'" in error.detail
 
 
 def test_window_that_ends_with_an_earlier_slice_is_an_error() -> None:
-    assert isinstance(refused({"window": {"from": "ProfilerStep#4", "to": "aten::mm"}}), UnknownChoice)
+    assert isinstance(refusal({"window": {"from": "ProfilerStep#4", "to": "aten::mm"}}), UnknownChoice)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +190,8 @@ def test_exclusion_may_name_unknown_values(name: str) -> None:
         {"exclude": {"names": ["re:*"]}},
     ],
 )
-def test_selection_without_time_or_with_a_malformed_pattern_is_refused(selection: Chosen) -> None:
-    error = refused(selection)
+def test_selection_that_leaves_no_time_or_has_a_malformed_pattern_is_refused(selection: Chosen) -> None:
+    error = refusal(selection)
 
     assert isinstance(error, BadSelection)
     if "names" not in str(selection):
@@ -196,4 +199,4 @@ def test_selection_without_time_or_with_a_malformed_pattern_is_refused(selection
 
 
 def test_relative_window_of_a_trace_without_times_is_refused() -> None:
-    assert isinstance(refused({"window": {"relative": True}}, text_of({"ph": "M"})), BadSelection)
+    assert isinstance(refusal({"window": {"relative": True}}, text_of({"ph": "M"})), BadSelection)

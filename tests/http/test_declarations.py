@@ -35,7 +35,7 @@ TABLE = RouteTable(APP.routes)
 
 
 def unsafe_routes() -> Iterator[tuple[str, RouteContext]]:
-    """Return the method and the route of each unsafe request."""
+    """Yield each unsafe method of each route, with the route."""
     for route in iter_route_contexts(APP.routes):
         if isinstance(route.original_route, WebSocketRoute):
             yield WEBSOCKET, route
@@ -54,10 +54,13 @@ def test_each_unsafe_route_declares_itself() -> None:
 
 
 def test_each_route_that_needs_write_scope_is_in_the_audit_log() -> None:
-    declarations = [(method, route.path, declaration_of(route.endpoint)) for method, route in UNSAFE]
-    writing = [(*call, declared.audit) for *call, declared in declarations if declared and declared.scope == "write"]
-    assert writing
-    assert all(writing_call[-1] for writing_call in writing)
+    audits = [
+        (method, route.path, declaration.audit)
+        for method, route in UNSAFE
+        if (declaration := declaration_of(route.endpoint)) and declaration.scope == "write"
+    ]
+    assert audits
+    assert [(method, path) for method, path, audit in audits if not audit] == []
 
 
 def test_requests_that_create_something_are_idempotent() -> None:
@@ -74,18 +77,18 @@ def test_requests_that_create_something_are_idempotent() -> None:
     }
 
 
-def answered(method: str, path: str) -> tuple[Declaration, Any]:
+def declaration_and_endpoint(method: str, path: str) -> tuple[Declaration, Any]:
     """Return the declaration that middlewares read for a request, and the endpoint that handles it."""
     scopes: list[Scope] = []
 
-    async def recorded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def record(scope: Scope, receive: Receive, send: Send) -> None:
         scopes.append(scope)
         await APP(scope, receive, send)
 
     async def send_request() -> None:
-        transport = httpx.ASGITransport(RouteMiddleware(recorded, TABLE))
+        transport = httpx.ASGITransport(RouteMiddleware(record, TABLE))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            with suppress(Exception):  # endpoints fail, for there are no services
+            with suppress(Exception):  # endpoints fail because there are no services
                 await client.request(method, path)
 
     APP.state.services = APP.state.access = MagicMock()
@@ -95,6 +98,7 @@ def answered(method: str, path: str) -> tuple[Declaration, Any]:
 
 
 def paths(route: RouteContext) -> list[str]:
+    """Return paths that match a route; some of their parts also occur in the paths of other routes."""
     path = str(route.path)
     if "{filename:path}" in path:
         return [path.replace("{filename:path}", name) for name in AMBIGUOUS]
@@ -105,7 +109,7 @@ def paths(route: RouteContext) -> list[str]:
     ("method", "path"), [(method, path) for method, route in UNSAFE if method != WEBSOCKET for path in paths(route)]
 )
 def test_middlewares_read_the_declaration_of_the_endpoint_that_answers(method: str, path: str) -> None:
-    declaration, endpoint = answered(method, path)
+    declaration, endpoint = declaration_and_endpoint(method, path)
     assert endpoint is not None
     assert declaration == declaration_of(endpoint)
 
@@ -118,21 +122,21 @@ def test_unknown_requests_need_write_scope_and_are_logged_by_their_path(method: 
 
 
 def test_undeclared_unsafe_routes_need_write_scope() -> None:
-    forgetful = FastAPI()
+    app = FastAPI()
 
-    @forgetful.post("/forgotten")
-    def forgotten() -> None: ...
+    @app.post("/undeclared")
+    def undeclared() -> None: ...
 
-    @forgetful.post("/declared")
+    @app.post("/declared")
     @declares("read")
     def declared() -> None: ...
 
-    table = RouteTable(forgetful.routes)
-    assert table.call("POST", "/forgotten").declaration == Declaration("write", audit="POST /forgotten")
+    table = RouteTable(app.routes)
+    assert table.call("POST", "/undeclared").declaration == Declaration("write", audit="POST /undeclared")
     assert table.call("POST", "/declared").declaration == Declaration("read")
 
 
-def test_a_public_path_is_public_for_all_methods_and_no_other_path_is() -> None:
+def test_public_paths_are_public_for_all_methods_and_other_paths_for_none() -> None:
     for path in ("/healthz", "/readyz", "/login", "/logout", "/static/trace.js"):
         assert all(TABLE.call(method, path).is_public for method in ("GET", "POST", "PUT", "BREW"))
     for path in ("/", "/docs", "/healthz/", "/login/", "//login", "/api/v1/traces/login", "/metrics", "/static"):

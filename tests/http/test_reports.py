@@ -70,8 +70,8 @@ def test_report_on_a_run_names_its_late_rank(server: Server, run_ids: list[str])
 
     ranks = rows(server, path, "collectives", "ranks")
     (late,) = [row for row in ranks if row["straggler"] == "yes"]
-    assert f"Late the most: rank {late['rank']}." in text
-    assert f"Other ranks wait {readable(late['waited_for_ns'], 'ns')} for that." in text
+    assert f"Stragglers: rank {late['rank']}." in text
+    assert f"Other ranks wait {readable(late['waited_for_ns'], 'ns')} for them." in text
     for figure in rows(server, path, "recommendations", "evidence"):
         if figure["rule"] == "communication":  # a figure of each rank
             assert f"rank {figure['rank']}: {figure['measure']}" in text

@@ -1,4 +1,4 @@
-"""Upload, list, describe, download and delete traces, and all invalid uploads."""
+"""Traces are uploaded, listed, described, downloaded and deleted; invalid uploads are refused or fail."""
 
 import base64
 import gzip
@@ -21,7 +21,8 @@ StartServer = Callable[..., Server]
 GOOD = b'{"traceEvents":[{"ph":"X","name":"one","cat":"cpu_op","pid":1,"tid":1,"ts":1,"dur":1}]}'
 
 
-def field(algorithm: str, content: bytes) -> str:
+def digest_field(algorithm: str, content: bytes) -> str:
+    """Return the value of a digest field, such as `sha-256=:…:`."""
     name = {"sha256": "sha-256", "sha512": "sha-512", "md5": "md5"}[algorithm]
     return f"{name}=:{base64.b64encode(hashlib.new(algorithm, content).digest()).decode()}:"
 
@@ -32,6 +33,7 @@ def files(server: Server) -> list[str]:
 
 
 def traces(server: Server, **params: object) -> list[dict[str, object]]:
+    """Return the first page of the list of traces."""
     page: list[dict[str, object]] = server.api.get("/traces", params=params).json()["traces"]  # type: ignore[arg-type]
     return page
 
@@ -73,12 +75,12 @@ def test_upload_of_unknown_length_is_accepted(server: Server) -> None:
 
 
 def test_curl_uploads_a_file(server: Server, step_trace: Path) -> None:
-    done = subprocess.run(
+    curl = subprocess.run(
         ["curl", "-sS", "--noproxy", "*", "-T", step_trace, f"{server.url}/api/v1/traces/"],
         capture_output=True,
         check=True,
     )
-    assert json.loads(done.stdout)["name"] == step_trace.name
+    assert json.loads(curl.stdout)["name"] == step_trace.name
 
 
 def test_two_uploads_of_equal_bytes_are_two_traces(server: Server) -> None:
@@ -106,13 +108,13 @@ def test_two_uploads_of_equal_bytes_are_two_traces(server: Server) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else value[:14].decode("ascii", "replace"),
 )
-def test_file_that_is_no_trace_fails_with_the_reason(server: Server, content: bytes, code: str) -> None:
+def test_ingest_of_a_file_that_is_no_trace_fails_with_the_reason(server: Server, content: bytes, code: str) -> None:
     trace = server.api.put("/traces/bad", content=content, params={"wait": 30}).json()
     assert (trace["state"], trace["error"]["code"]) == ("failed", code)
     assert trace["error"].keys() >= {"code", "title", "detail"}
-    question = server.query(trace["id"], "SELECT 1")
-    assert (question.status_code, question.json()["code"]) == (409, "not_ready")
-    assert question.json()["error"]["code"] == code
+    answer = server.query(trace["id"], "SELECT 1")
+    assert (answer.status_code, answer.json()["code"]) == (409, "not_ready")
+    assert answer.json()["error"]["code"] == code
     assert server.api.get(f"/traces/{trace['id']}/download").content == content
     assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
 
@@ -144,8 +146,8 @@ def test_invalid_trace_name_is_refused(server: Server, target: str) -> None:
 def test_incomplete_body_leaves_no_files_and_no_trace(server: Server, stops_after: int, framing: str) -> None:
     before, listed = files(server), traces(server)
     with connected(server) as connection:
-        how = "Content-Length: 9000000" if framing == "length" else "Transfer-Encoding: chunked"
-        head = f"PUT /api/v1/traces/cut HTTP/1.1\r\nHost: localhost\r\n{how}\r\nExpect: 100-continue\r\n\r\n"
+        field = "Content-Length: 9000000" if framing == "length" else "Transfer-Encoding: chunked"
+        head = f"PUT /api/v1/traces/cut HTTP/1.1\r\nHost: localhost\r\n{field}\r\nExpect: 100-continue\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # the upload has begun
         assert len(files(server)) == len(before) + 1
@@ -159,6 +161,7 @@ def test_incomplete_body_leaves_no_files_and_no_trace(server: Server, stops_afte
 
 
 def head(target: str, length: int, *more: str, expectation: str = "100-continue") -> bytes:
+    """Return the head of an upload's request."""
     fields = ["Host: localhost", f"Content-Length: {length}", f"Expect: {expectation}", *more, "", ""]
     return "\r\n".join([f"PUT /api/v1/traces/{target} HTTP/1.1", *fields]).encode()
 
@@ -239,14 +242,14 @@ def test_curl_that_sends_far_too_much_receives_too_large(
 ) -> None:
     huge = tmp_path / "huge"
     huge.write_bytes(bytes(50_000_000))
-    extra = ["-H", "Expect:", *(["-H", "Transfer-Encoding: chunked"] if framing == "chunked" else [])]
-    extra += ["-H", "Connection: close"] if closing else []
-    done = subprocess.run(
-        ["curl", "-sS", "--noproxy", "*", *extra, "-T", huge, f"{small_server.url}/api/v1/traces/"],
+    options = ["-H", "Expect:", *(["-H", "Transfer-Encoding: chunked"] if framing == "chunked" else [])]
+    options += ["-H", "Connection: close"] if closing else []
+    curl = subprocess.run(
+        ["curl", "-sS", "--noproxy", "*", *options, "-T", huge, f"{small_server.url}/api/v1/traces/"],
         capture_output=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert json.loads(done.stdout)["code"] == "too_large"
+    assert (curl.returncode, curl.stderr) == (0, b"")
+    assert json.loads(curl.stdout)["code"] == "too_large"
 
 
 # -- a full disk ---------------------------------------------------------------------------------------------------
@@ -272,8 +275,8 @@ def test_trace_can_be_deleted_on_a_full_disk(small_disk: Path) -> None:
     try:
         padded = GOOD + b" " * 500_000
         trace = server.api.put("/traces/padded", params={"wait": 30}, content=padded).json()
-        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize
-        ballast.write_bytes(bytes(free))
+        free_bytes = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize
+        ballast.write_bytes(bytes(free_bytes))
         assert server.api.delete(f"/traces/{trace['id']}").status_code == 204
         assert (files(server), traces(server)) == ([], [])
     finally:
@@ -286,10 +289,10 @@ def test_upload_to_an_almost_full_disk_is_complete_or_leaves_nothing(small_disk:
     ballast = small_disk / "ballast"
     statuses = set()
     try:
-        for pages in range(12):
+        for blocks in range(12):
             ballast.unlink(missing_ok=True)
-            free = os.statvfs(small_disk).f_bavail
-            ballast.write_bytes(bytes(max(free - pages, 0) * os.statvfs(small_disk).f_bsize))
+            free_blocks = os.statvfs(small_disk).f_bavail
+            ballast.write_bytes(bytes(max(free_blocks - blocks, 0) * os.statvfs(small_disk).f_bsize))
             answer = server.api.put("/traces/one", content=GOOD)
             statuses.add(answer.status_code)
             if answer.status_code != 201:
@@ -310,10 +313,10 @@ def test_upload_to_an_almost_full_disk_is_complete_or_leaves_nothing(small_disk:
 @pytest.mark.parametrize("name", ["Repr-Digest", "Content-Digest"])
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
 def test_a_digest_is_verified(server: Server, name: str, algorithm: str) -> None:
-    good = server.api.put("/traces/sure", content=GOOD, headers={name: field(algorithm, GOOD)})
+    good = server.api.put("/traces/sure", content=GOOD, headers={name: digest_field(algorithm, GOOD)})
     assert good.status_code == 201
     before = files(server)
-    bad = server.api.put("/traces/unsure", content=GOOD, headers={name: field(algorithm, GOOD + b" ")})
+    bad = server.api.put("/traces/unsure", content=GOOD, headers={name: digest_field(algorithm, GOOD + b" ")})
     assert (bad.status_code, bad.json()["code"]) == (400, "digest_mismatch")
     assert bad.json()["found"] == hashlib.new(algorithm, GOOD).hexdigest()
     assert files(server) == before
@@ -324,10 +327,14 @@ def test_a_digest_is_verified(server: Server, name: str, algorithm: str) -> None
     [
         ({"Repr-Digest": "sha-256=nonsense"}, 400, "bad_digest"),
         ({"Repr-Digest": "sha-256=:AAAA:"}, 400, "bad_digest"),
-        ({"Repr-Digest": field("md5", b"other")}, 201, None),
-        ({"Repr-Digest": field("sha256", GOOD), "Content-Digest": field("sha512", GOOD)}, 201, None),
-        ({"Repr-Digest": field("sha256", GOOD), "Content-Digest": field("sha512", b"other")}, 400, "digest_mismatch"),
-        ({"Repr-Digest": f"{field('md5', b'')}, {field('sha256', b'other')}"}, 400, "digest_mismatch"),
+        ({"Repr-Digest": digest_field("md5", b"other")}, 201, None),
+        ({"Repr-Digest": digest_field("sha256", GOOD), "Content-Digest": digest_field("sha512", GOOD)}, 201, None),
+        (
+            {"Repr-Digest": digest_field("sha256", GOOD), "Content-Digest": digest_field("sha512", b"other")},
+            400,
+            "digest_mismatch",
+        ),
+        ({"Repr-Digest": f"{digest_field('md5', b'')}, {digest_field('sha256', b'other')}"}, 400, "digest_mismatch"),
     ],
 )
 def test_digest_fields_are_verified_ignored_or_refused(
@@ -346,7 +353,7 @@ def test_original_is_downloaded_unchanged(server: Server, trace: str, step_trace
     answer = server.api.get(f"/traces/{trace}/download")
     assert answer.content == content
     assert answer.headers["etag"] == f'"{sha256}"'
-    assert answer.headers["repr-digest"] == field("sha256", content)
+    assert answer.headers["repr-digest"] == digest_field("sha256", content)
     assert answer.headers["accept-ranges"] == "bytes"
     assert step_trace.name in answer.headers["content-disposition"]
 
@@ -367,8 +374,8 @@ def test_original_with_a_matching_etag_is_not_modified(server: Server, trace: st
     head = server.api.head(f"/traces/{trace}/download")
     assert (head.status_code, head.content) == (200, b"")
     etag = head.headers["etag"]
-    listed = condition.format(etag=etag, sha256=etag.strip('"'))
-    answer = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": listed})
+    if_none_match = condition.format(etag=etag, sha256=etag.strip('"'))
+    answer = server.api.get(f"/traces/{trace}/download", headers={"If-None-Match": if_none_match})
     assert answer.status_code == status
     assert len(answer.content) == (int(head.headers["content-length"]) if status == 200 else 0)
 
@@ -377,8 +384,8 @@ def test_ranges_of_the_original_are_downloaded(server: Server, trace: str, step_
     content = step_trace.read_bytes()
     whole = server.api.get(f"/traces/{trace}/download")
 
-    def part(wanted: str, **headers: str) -> httpx.Response:
-        return server.api.get(f"/traces/{trace}/download", headers={"Range": wanted} | headers)
+    def part(byte_range: str, **headers: str) -> httpx.Response:
+        return server.api.get(f"/traces/{trace}/download", headers={"Range": byte_range} | headers)
 
     middle = part("bytes=10-19")
     assert (middle.status_code, middle.content) == (206, content[10:20])
@@ -423,11 +430,13 @@ def test_trace_list_omits_long_fields(server: Server, trace: str) -> None:
     assert brief["steps_count"] == len(whole["steps"]) == 4
 
 
-def packed(text: str) -> str:
+def base64_text(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-@pytest.mark.parametrize("cursor", ["x", "=", "AAAA", "ü", packed("1.2.3"), packed("a.b"), packed("9" * 40 + ".a")])
+@pytest.mark.parametrize(
+    "cursor", ["x", "=", "AAAA", "ü", base64_text("1.2.3"), base64_text("a.b"), base64_text("9" * 40 + ".a")]
+)
 def test_invalid_cursor_is_refused(server: Server, cursor: str) -> None:
     answer = server.api.get("/traces", params={"cursor": cursor})
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor")
@@ -460,17 +469,17 @@ def test_trace_can_be_deleted_while_it_is_ingested(start_server: StartServer, la
 
 def test_trace_can_be_deleted_during_a_query(server: Server, step_trace: Path) -> None:
     trace = server.upload(step_trace)["id"]
-    question = {"sql": ENDLESS_ROWS, "limit": None}
+    query = {"sql": ENDLESS_ROWS, "limit": None}
     accept = {"Accept": "application/x-ndjson"}
     with (
-        httpx.Client(trust_env=False) as another,
-        server.api.stream("POST", f"/traces/{trace}/query", json=question, headers=accept) as answer,
+        httpx.Client(trust_env=False) as other_client,
+        server.api.stream("POST", f"/traces/{trace}/query", json=query, headers=accept) as answer,
     ):
         lines = answer.iter_lines()
         assert json.loads(next(lines)) == {"x": 1}
-        assert another.delete(f"{server.url}/api/v1/traces/{trace}").status_code == 204
-        last: deque[str] = deque(maxlen=1)
+        assert other_client.delete(f"{server.url}/api/v1/traces/{trace}").status_code == 204
+        last_line: deque[str] = deque(maxlen=1)
         with pytest.raises(httpx.RemoteProtocolError):
-            last.extend(lines)
-    assert json.loads(last[0])["error"]["code"] == "engine_failed"
+            last_line.extend(lines)
+    assert json.loads(last_line[0])["error"]["code"] == "engine_failed"
     assert not server.children(str(trace))

@@ -28,9 +28,12 @@ POINT_TO_POINT = frozenset({"send", "recv", "sendrecv"})
 """Kinds in which two ranks of a group take part."""
 
 _GATHERED = frozenset({"allgather", "gather"})
-_SCALES = {"allreduce": 2, **dict.fromkeys(("reducescatter", "allgather", "alltoall", "alltoallv", "gather"), 1)}
-_SCALES["scatter"] = 1
-"""Bus bandwidth of n ranks as a multiple of (n - 1) / n of the algorithm bandwidth, as in nccl-tests."""
+"""Kinds whose size is that of their whole output."""
+_SCALES = {
+    "allreduce": 2,
+    **dict.fromkeys(("reducescatter", "allgather", "alltoall", "alltoallv", "gather", "scatter"), 1),
+}
+"""Factor of each kind: with n ranks, bus bandwidth = factor * (n - 1) / n * algorithm bandwidth, as in nccl-tests."""
 _UNSCALED = frozenset({"broadcast", "reduce", *POINT_TO_POINT})
 """Kinds whose bus bandwidth is their algorithm bandwidth."""
 _BYTES_MAX = 1 << 62
@@ -47,10 +50,13 @@ def kind_of(collective: str | None) -> str:
 
 
 def bytes_of(elements: int | None, dtype: str | None) -> int | None:
-    """Return the size of elements in bytes; None if their count or type is unknown, or the size too large."""
+    """Return the size of elements in bytes; None if their count or type is unknown, or if the size is too large."""
     is_float8 = (dtype or "").removeprefix("c10::").startswith("Float8")
     width = ELEMENT_BYTES.get(dtype or "", 1 if is_float8 else None)
-    return None if elements is None or width is None or elements * width > _BYTES_MAX else elements * width
+    if elements is None or width is None:
+        return None
+    size = elements * width
+    return size if size <= _BYTES_MAX else None
 
 
 def size_of(
@@ -62,13 +68,13 @@ def size_of(
     *,
     input_bytes: int | None = None,
 ) -> int | None:
-    """Return the size of a collective in bytes.
+    """Return the size of a collective in bytes; None if it is unknown or too large.
 
     Args:
         collective: name of the collective.
         dtype: type of its elements.
-        in_elements: elements that a rank sends.
-        out_elements: elements that a rank receives.
+        in_elements: number of elements that a rank sends.
+        out_elements: number of elements that a rank receives.
         group_size: number of ranks in the group.
         input_bytes: size of a rank's input, if it is known directly, as for tensors of several types.
     """
@@ -77,18 +83,30 @@ def size_of(
         return sent
     if out_elements is not None:
         return bytes_of(out_elements, dtype)
-    return sent * group_size if sent is not None and group_size and sent * group_size <= _BYTES_MAX else None
+    if sent is None or not group_size:
+        return None
+    gathered = sent * group_size
+    return gathered if gathered <= _BYTES_MAX else None
 
 
 def bandwidths(
     collective: str | None, group_size: int | None, size: int | None, duration: int | None
 ) -> tuple[float | None, float | None]:
-    """Return the algorithm bandwidth and bus bandwidth in bytes per nanosecond, that is in GB/s."""
+    """Return the algorithm bandwidth and the bus bandwidth in bytes per nanosecond (GB/s); None where unknown.
+
+    Args:
+        collective: name of the collective.
+        group_size: number of ranks in the group.
+        size: size of the collective in bytes.
+        duration: duration in ns.
+    """
     if not size or not duration:
         return None, None
-    rate = size / duration
+    algorithm_bandwidth = size / duration
     kind = kind_of(collective)
     if kind in _UNSCALED:
-        return rate, rate
+        return algorithm_bandwidth, algorithm_bandwidth
     scale = _SCALES.get(kind)
-    return rate, rate * scale * (group_size - 1) / group_size if scale and group_size else None
+    if not scale or not group_size:
+        return algorithm_bandwidth, None
+    return algorithm_bandwidth, algorithm_bandwidth * scale * (group_size - 1) / group_size

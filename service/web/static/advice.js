@@ -37,7 +37,7 @@ export function adviceOf({ tables }, traceOf) {
   });
   const first = items.length > 0
     ? [el("h3", {}, "What to try first"), el("ol", { class: "advice", "data-testid": "advice" }, items)]
-    : [el("p", { "data-testid": "no-advice" }, "No check found something to improve.")];
+    : [el("p", { "data-testid": "no-advice" }, "No check found anything to improve.")];
   return [...first, checksOf(recordsOf(tables.checks).filter(({ found }) => found !== "yes"))];
 }
 

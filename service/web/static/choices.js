@@ -1,4 +1,4 @@
-// A list of check boxes of any length: long ones have a filter. It is one stop of the Tab key; arrow keys move within.
+// A list of check boxes. A long list has a filter. The Tab key stops at the list once; arrow keys move within the list.
 import { el, setText } from "./dom.js";
 import { count } from "./format.js";
 
@@ -7,10 +7,10 @@ import { count } from "./format.js";
  * @typedef {{ item: Item, box: HTMLInputElement, element: HTMLElement }} Row
  */
 
-const FILTERED = 8; // lists longer than this have a filter
+const UNFILTERED_MAX = 8; // longer lists have a filter
 
 /**
- * Check boxes, any number of which may be set.
+ * A list of check boxes. Any number of them may be checked.
  *
  * `text` names an item, `more` follows it in smaller print, `link` is an element at the end of its row.
  */
@@ -19,25 +19,25 @@ export class Choices {
   constructor({ title, items, testid, onChange }) {
     this.onChange = onChange;
     /** @type {Row | undefined} */
-    this.held = undefined;
+    this.tabStop = undefined;
     /** @type {Row | undefined} */
-    this.before = undefined;
+    this.lastClicked = undefined;
     this.rows = items.map((item) => this.rowOf(item));
     this.list = el("div", { class: "options" }, this.rows.map(({ element }) => element));
-    this.list.addEventListener("keydown", (event) => this.pressed(event));
-    this.list.addEventListener("focusin", ({ target }) => this.hold(this.rows.find(({ element }) => element.contains(/** @type {Node} */ (target)))));
+    this.list.addEventListener("keydown", (event) => this.moveFocus(event));
+    this.list.addEventListener("focusin", ({ target }) => this.setTabStop(this.rows.find(({ element }) => element.contains(/** @type {Node} */ (target)))));
     this.filter = el("input", { type: "search", placeholder: `Filter ${count(items.length)}`, "aria-label": `Filter ${title}`, autocomplete: "off", spellcheck: "false" });
-    this.filter.addEventListener("input", () => this.narrow(this.filter.value.trim().toLowerCase()));
+    this.filter.addEventListener("input", () => this.filterRows(this.filter.value.trim().toLowerCase()));
     this.summary = el("span", { class: "muted small" });
     this.clear = el("button", { type: "button", class: "quiet", "aria-label": `Clear ${title}` }, "Clear");
     this.clear.addEventListener("click", () => {
       for (const { box } of this.rows) box.checked = false;
-      (this.held?.box ?? this.filter).focus(); // the button disappears
+      (this.tabStop?.box ?? this.filter).focus(); // because the button disappears
       this.changed();
     });
     const head = el("div", { class: "head" }, el("span", { class: "legend" }, title), this.summary, this.clear);
-    this.element = el("div", { class: "choices", role: "group", "aria-label": title, "data-testid": testid }, head, items.length > FILTERED ? this.filter : null, this.list);
-    this.hold(this.rows[0]);
+    this.element = el("div", { class: "choices", role: "group", "aria-label": title, "data-testid": testid }, head, items.length > UNFILTERED_MAX ? this.filter : null, this.list);
+    this.setTabStop(this.rows[0]);
     this.showSummary();
   }
 
@@ -61,14 +61,16 @@ export class Choices {
   }
 
   /**
-   * With Shift, give all rows from the last clicked one to this the state of this.
+   * With Shift, copy the state of the clicked row to all visible rows between it and the row clicked before.
    * @param {Row} row
    * @param {boolean} shift
    */
   clicked(row, shift) {
-    const [from, to] = [this.rows.indexOf(this.before ?? row), this.rows.indexOf(row)].sort((a, b) => a - b);
-    for (const { box, element } of shift ? this.rows.slice(from, to + 1) : []) if (!element.hidden) box.checked = row.box.checked;
-    this.before = row;
+    if (shift) {
+      const [from, to] = [this.rows.indexOf(this.lastClicked ?? row), this.rows.indexOf(row)].sort((a, b) => a - b);
+      for (const { box, element } of this.rows.slice(from, to + 1)) if (!element.hidden) box.checked = row.box.checked;
+    }
+    this.lastClicked = row;
     this.changed();
   }
 
@@ -80,34 +82,40 @@ export class Choices {
   showSummary() {
     const chosen = this.chosen?.length ?? 0;
     setText(this.summary, chosen > 0 ? `${count(chosen)} of ${count(this.rows.length)}` : "all");
-    this.clear.classList.toggle("away", chosen === 0); // it keeps its place
+    this.clear.classList.toggle("away", chosen === 0); // invisible, but it keeps its place
   }
 
-  /** @param {string} text */
-  narrow(text) {
+  /**
+   * Show only the rows that contain a text.
+   * @param {string} text in lower case
+   */
+  filterRows(text) {
     for (const { item, element } of this.rows) element.hidden = !String(item.text).toLowerCase().includes(text);
-    if (this.held?.element.hidden) this.hold(this.rows.find(({ element }) => !element.hidden));
+    if (this.tabStop?.element.hidden) this.setTabStop(this.rows.find(({ element }) => !element.hidden));
   }
 
-  /** @param {KeyboardEvent} event */
-  pressed(event) {
+  /**
+   * Move the focus to another visible row, if the key is an arrow key, Home or End.
+   * @param {KeyboardEvent} event
+   */
+  moveFocus(event) {
     const visible = this.rows.filter(({ element }) => !element.hidden);
-    const at = this.held ? visible.indexOf(this.held) : -1;
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: visible.length - 1 }[event.key];
-    if (to === undefined) return;
+    const current = this.tabStop ? visible.indexOf(this.tabStop) : -1;
+    const target = { ArrowDown: current + 1, ArrowUp: current - 1, Home: 0, End: visible.length - 1 }[event.key];
+    if (target === undefined) return;
     event.preventDefault();
-    visible[Math.max(0, Math.min(to, visible.length - 1))].box.focus();
+    visible[Math.max(0, Math.min(target, visible.length - 1))].box.focus();
   }
 
   /**
    * Make a row the stop of the Tab key.
    * @param {Row | undefined} row
    */
-  hold(row) {
-    if (!row || row === this.held) return;
-    if (this.held) setTabIndex(this.held, -1);
+  setTabStop(row) {
+    if (!row || row === this.tabStop) return;
+    if (this.tabStop) setTabIndex(this.tabStop, -1);
     setTabIndex(row, 0);
-    this.held = row;
+    this.tabStop = row;
   }
 }
 

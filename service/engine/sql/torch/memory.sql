@@ -4,9 +4,9 @@ INCLUDE PERFETTO MODULE torch.trace;
 
 -- Allocations and frees: the `[memory]` events.
 CREATE OR REPLACE PERFETTO TABLE torch_memory(
-  -- Its slice.
+  -- Slice of the event.
   id JOINID(slice.id),
-  -- Time.
+  -- Time of the event.
   ts TIMESTAMP,
   -- Bytes allocated; negative for bytes freed.
   bytes LONG,
@@ -16,11 +16,11 @@ CREATE OR REPLACE PERFETTO TABLE torch_memory(
   total_reserved LONG,
   -- `c10::DeviceType`: 0 is the CPU, 1 a GPU of CUDA or ROCm.
   device_type LONG,
-  -- Index of the device among those of its type; -1 for the CPU.
+  -- Index of the device among the devices of its type; -1 for the CPU.
   device_id LONG,
-  -- Address; NULL in traces from before 2022.
+  -- Address of the memory; NULL in traces from before 2022.
   addr LONG,
-  -- Thread of the allocation.
+  -- Thread of the allocation or free.
   utid JOINID(thread.id),
   -- Rank in the job.
   rank LONG

@@ -1,11 +1,11 @@
-// The data of the overview: what the analysis `overview` answers for a range of time, as sums that any zoom can be drawn from.
+// The data of the overview: the answers of the analysis `overview` for ranges of time, added up so that any zoom can be drawn.
 import { api, send } from "../api.js";
 import { parseExact } from "../exact.js";
 
 /**
  * @typedef {{ rank: number | null, kind: string, device: number | null, stream: number | null, process: string | null, thread: string | null }} Lane
- * @typedef {{ lane: Lane, sums: Record<Content, Float64Array> }} LaneSums `sums` has the covered time before each edge of a bin
- * @typedef {{ rank: number | null, device_type: string, device: number, most: Float64Array }} Curve bytes; NaN where unknown
+ * @typedef {{ lane: Lane, sums: Record<Content, Float64Array> }} LaneSums `sums` has, for each edge of a bin, the covered time from the start of the frame to it, in ns
+ * @typedef {{ rank: number | null, device_type: string, device: number, most: Float64Array }} Curve `most` has the maximum of allocated bytes in each bin; NaN where unknown
  * @typedef {{ rank: number | null, number: Int, start_ns: Int, end_ns: Int, from: number, to: number }} StepBand
  * @typedef {"busy" | "compute" | "comm" | "mem"} Content
  * @typedef {{ bins: number, lanes: number, steps: number, from_ns?: bigint, to_ns?: bigint }} Question
@@ -14,11 +14,11 @@ import { parseExact } from "../exact.js";
 /** @type {Content[]} */
 export const CONTENTS = ["busy", "compute", "comm", "mem"];
 
-const ROUNDING = 1e-6; // of a bin
-const STEPS_FIRST = 2000; // steps that the first answer has
+const ROUNDING = 1e-6; // tolerance for errors of rounding, as a part of a bin
+const STEPS_FIRST = 2000; // maximum number of steps in the first answer
 const STEPS_MAX = 100_000; // further steps are not drawn
 
-/** What runs in a range of time. Times are in ns since the start of the whole. */
+/** What runs in a range of time. Times are in ns since the start of the trace. */
 export class Frame {
   /**
    * @param {Record<string, { columns: Column[], values: any[][] }>} tables
@@ -37,66 +37,68 @@ export class Frame {
       const sums = Object.fromEntries(CONTENTS.map((content) => [content, new Float64Array(bins + 1)]));
       byTrack.set(`${tracks.rank[row]}/${track}`, { lane, sums: /** @type {any} */ (sums) });
     });
-    const filled = columnsOf(tables.bins);
-    filled.bin.forEach((bin, row) => {
-      const sums = byTrack.get(`${filled.rank[row]}/${filled.track[row]}`)?.sums;
-      for (const content of sums ? CONTENTS : []) /** @type {any} */ (sums)[content][bin + 1] = filled[`${content}_ns`][row] ?? 0;
+    const busyBins = columnsOf(tables.bins);
+    busyBins.bin.forEach((bin, row) => {
+      const sums = byTrack.get(`${busyBins.rank[row]}/${busyBins.track[row]}`)?.sums;
+      if (!sums) return;
+      for (const content of CONTENTS) sums[content][bin + 1] = busyBins[`${content}_ns`][row] ?? 0;
     });
     this.lanes = [...byTrack.values()];
-    for (const { sums } of this.lanes) for (const content of CONTENTS) addUp(sums[content]);
+    for (const { sums } of this.lanes) for (const content of CONTENTS) accumulate(sums[content]);
     this.launches = new Float64Array(bins + 1);
     const launches = columnsOf(tables.launches);
     launches.bin.forEach((bin, row) => { this.launches[bin + 1] += launches.launches[row]; });
-    addUp(this.launches);
+    accumulate(this.launches);
     this.curves = curvesOf(columnsOf(tables.memory), bins);
-    /** Streams and threads of the trace, drawn or not. */
+    /** The number of streams and threads of the trace, drawn or not. */
     this.tracks = columnsOf(tables.window).tracks.reduce((sum, tracks) => sum + Number(tracks), 0);
   }
 
   /**
-   * The time that content covers between two times, estimated within a bin.
+   * The increase of sums between two times: covered time in ns, or launches. Within a bin it is interpolated.
    * @param {Float64Array} sums
    * @param {number} from
    * @param {number} to
    */
   between(sums, from, to) {
-    return this.before(sums, to) - this.before(sums, from);
+    return this.sumBefore(sums, to) - this.sumBefore(sums, from);
   }
 
   /**
+   * The sum from the start of the frame to a time.
    * @param {Float64Array} sums
    * @param {number} time
    */
-  before(sums, time) {
-    const place = ((time - this.from) / (this.to - this.from)) * this.bins;
-    if (place <= 0) return 0;
-    if (place >= this.bins) return sums[this.bins];
-    const bin = Math.floor(place + ROUNDING);
-    if (place - bin < ROUNDING) return sums[bin]; // otherwise an idle column beside a busy one were not quite idle
-    return sums[bin] + (sums[bin + 1] - sums[bin]) * (place - bin);
+  sumBefore(sums, time) {
+    const position = ((time - this.from) / (this.to - this.from)) * this.bins; // in bins
+    if (position <= 0) return 0;
+    if (position >= this.bins) return sums[this.bins];
+    const bin = Math.floor(position + ROUNDING);
+    if (position - bin < ROUNDING) return sums[bin]; // so that an idle column beside a busy one is drawn as idle
+    return sums[bin] + (sums[bin + 1] - sums[bin]) * (position - bin);
   }
 }
 
-/** Asks for frames. A new question cancels the one before. */
+/** Asks for frames. A new question cancels the previous one. */
 export class FrameSource {
   /** @param {string} id */
   constructor(id) {
     this.id = id;
-    this.start = 0n; // of the whole, in ns on the trace's own clock
-    this.length = 1; // of the whole, in ns
+    this.start = 0n; // of the trace, in ns on its own clock
+    this.length = 1; // of the trace, in ns
     /** @type {StepBand[]} */
     this.steps = [];
     this.stepsCount = 0;
     /** @type {number | null} */
-    this.stepsRank = null; // the steps of one rank are drawn: those of several would cover each other
+    this.stepsRank = null; // only the steps of this rank are drawn: steps of several ranks would overlap
     this.hasRanks = false;
     this.longestStep = 0;
     /** @type {AbortController | null} */
-    this.asking = null;
+    this.abortController = null;
   }
 
   /**
-   * Ask for the whole, with its steps.
+   * Ask for the whole trace, with its steps.
    * @param {number} bins
    * @param {number} lanes
    */
@@ -106,23 +108,23 @@ export class FrameSource {
     const [start, end] = [smallest(window.start_ns), largest(window.end_ns)];
     this.start = start;
     this.length = Number(end - start);
-    this.takeSteps(tables);
+    this.setSteps(tables);
     this.stepsCount = Number(window.steps[Math.max(0, window.rank.indexOf(this.stepsRank))]);
     this.hasRanks = window.rank.length > 1;
-    // the ranks of a merged trace have windows of their own: their bins differ, until one window is asked for
+    // each rank of a merged trace has a window and bins of its own: ask again, for one window of all ranks
     const isOneWindow = window.start_ns.length === 1;
     return isOneWindow ? new Frame(tables, { from: 0, to: this.length, bins }) : this.range(0, this.length, bins, lanes);
   }
 
-  /** Ask for all steps of a trace that has many; false if all are known. */
+  /** Ask for all steps if some are still unknown; return whether it asked. */
   async moreSteps() {
     if (this.steps.length >= Math.min(this.stepsCount, STEPS_MAX)) return false;
-    this.takeSteps((await this.get({ bins: 1, lanes: 1, steps: STEPS_MAX }, parseExact)).tables);
+    this.setSteps((await this.get({ bins: 1, lanes: 1, steps: STEPS_MAX }, parseExact)).tables);
     return true;
   }
 
   /** @param {Record<string, { columns: Column[], values: any[][] }>} tables */
-  takeSteps(tables) {
+  setSteps(tables) {
     const { rank, step, start_ns, end_ns } = columnsOf(tables.steps);
     this.stepsRank = rank[0] ?? null;
     this.steps = start_ns.map((begin, row) => ({
@@ -145,33 +147,34 @@ export class FrameSource {
   }
 
   /**
-   * Ask for tables; this cancels the question before.
+   * Ask for tables, and cancel the previous question.
    * @param {Question} question
    * @param {(text: string) => any} parse
    */
   async ask(question, parse) {
-    this.asking?.abort();
-    const asking = new AbortController();
-    this.asking = asking;
-    const { tables } = await this.get(question, parse, asking.signal);
-    if (asking.signal.aborted) throw new DOMException("cancelled", "AbortError");
+    this.abortController?.abort();
+    this.abortController = new AbortController();
+    const { signal } = this.abortController;
+    const { tables } = await this.get(question, parse, signal);
+    if (signal.aborted) throw new DOMException("cancelled", "AbortError");
     return tables;
   }
 
   /**
+   * Send a question, and parse the answer.
    * @param {Question} question
    * @param {(text: string) => any} parse
    * @param {AbortSignal} [signal]
    */
   async get({ bins, lanes, steps, ...range }, parse, signal) {
-    const wanted = { format: "columns", busiest: "trace", bins, tracks: lanes, steps_max: steps, ...range };
-    const parameters = new URLSearchParams(Object.entries(wanted).map(([name, value]) => [name, String(value)]));
+    const query = { format: "columns", busiest: "trace", bins, tracks: lanes, steps_max: steps, ...range };
+    const parameters = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]));
     const response = await send("GET", `${api("traces", this.id, "analysis", "overview")}?${parameters}`, { signal });
     return parse(await response.text());
   }
 
   /**
-   * The time on the trace's own clock of a time since the start of the whole.
+   * Convert a time since the start of the trace into a time on the trace's own clock.
    * @param {number} time
    */
   at(time) {
@@ -179,7 +182,7 @@ export class FrameSource {
   }
 
   /**
-   * The time since the start of the whole of a time on the trace's own clock.
+   * Convert a time on the trace's own clock into a time since the start of the trace.
    * @param {Int} time
    */
   since(time) {
@@ -192,13 +195,13 @@ export class FrameSource {
  * @param {{ columns: Column[], values: any[][] }} table
  * @returns {Record<string, any[]>}
  */
-const columnsOf = ({ columns, values }) => Object.fromEntries(columns.map(({ name }, place) => [name, values[place]]));
+const columnsOf = ({ columns, values }) => Object.fromEntries(columns.map(({ name }, index) => [name, values[index]]));
 
 /**
- * Replace the values of bins by the sums before the edges of bins.
+ * Replace each value by the sum of all values up to it.
  * @param {Float64Array} values
  */
-function addUp(values) {
+function accumulate(values) {
   for (let edge = 1; edge < values.length; edge += 1) values[edge] += values[edge - 1];
 }
 

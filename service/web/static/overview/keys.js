@@ -6,7 +6,7 @@ import { chooseWindow } from "./window.js";
 
 /** @import { Acts, Overview } from "./overview.js" */
 
-const MOVES = 50; // keys that move a window across the visible range
+const PRESSES_ACROSS = 50; // presses of a key that move a window across the visible range
 
 /**
  * Handle the keys that are pressed on the canvas.
@@ -24,6 +24,7 @@ export function startKeys(overview, acts) {
 }
 
 /**
+ * The act of a key that is pressed alone.
  * @param {string} key
  * @param {Overview} overview
  * @param {Acts} acts
@@ -39,6 +40,7 @@ function plainAct(key, overview, acts) {
 }
 
 /**
+ * The act of a key that is pressed with Shift.
  * @param {string} key
  * @param {Overview} overview
  * @param {Acts} acts
@@ -53,7 +55,7 @@ function shiftedAct(key, overview, acts) {
 }
 
 /**
- * Move the chosen window by a part of the visible range, or choose one in its middle.
+ * Move the chosen window by a part of the visible range. Without a chosen window, choose one in the middle.
  * @param {Overview} overview
  * @param {1 | -1} direction
  */
@@ -63,13 +65,13 @@ function moveWindow(overview, direction) {
     chooseMiddle(overview);
     return;
   }
-  const by = Math.max(-chosen.from, Math.min(view.length - chosen.to, (direction * view.span) / MOVES));
-  overview.choose(chosen.from + by, chosen.to + by);
-  follow(overview);
+  const distance = Math.max(-chosen.from, Math.min(view.length - chosen.to, (direction * view.span) / PRESSES_ACROSS));
+  overview.choose(chosen.from + distance, chosen.to + distance);
+  showChosen(overview);
 }
 
 /**
- * Make the chosen window longer or shorter, or choose one in the middle of the visible range.
+ * Make the chosen window longer or shorter. Without a chosen window, choose one in the middle.
  * @param {Overview} overview
  * @param {1 | -1} direction
  */
@@ -79,23 +81,26 @@ function growWindow(overview, direction) {
     chooseMiddle(overview);
     return;
   }
-  const by = view.span / MOVES / 2;
-  const inwards = direction > 0 ? -by : Math.min(by, (chosen.to - chosen.from) / 4);
+  const distance = view.span / PRESSES_ACROSS / 2;
+  const inwards = direction > 0 ? -distance : Math.min(distance, (chosen.to - chosen.from) / 4);
   overview.choose(chosen.from + inwards, chosen.to - inwards);
-  follow(overview);
+  showChosen(overview);
 }
 
-/** @param {Overview} overview */
+/**
+ * Choose a window of a tenth of the visible range, in its middle.
+ * @param {Overview} overview
+ */
 function chooseMiddle(overview) {
   const { view } = overview;
   overview.choose(view.from + view.span * 0.45, view.from + view.span * 0.55);
 }
 
 /**
- * Keep the chosen window visible, and say how long it is.
+ * Keep the chosen window visible, and show its length in the status line.
  * @param {Overview} overview
  */
-function follow(overview) {
+function showChosen(overview) {
   const { chosen } = overview;
   if (!chosen) return;
   overview.reveal(chosen.from, chosen.to);
