@@ -1,4 +1,4 @@
-"""Ingest follows the upload: a trace is read while it is received, and no failure of either loses data."""
+"""Ingest follows an upload: the trace is read while it is received. If either fails, no data is lost."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S, until
 
 StartServer = Callable[..., Server]
 BLOCK = 1 << 20  # bytes of an upload; the worker is notified after each block
-TAIL = 1000  # bytes that `send_all_but_the_end` leaves
+TAIL = 1000  # bytes that `send_all_but_the_end` leaves unsent
 
 
 @pytest.fixture(scope="module")
@@ -41,20 +41,20 @@ class Sender:
 
     def __init__(self, server: Server, body: bytes, *, wait: float = 0, digest: str = "") -> None:
         host, port = urlsplit(server.url).netloc.split(":")
-        earlier = set(incoming(server))
+        earlier_ids = set(incoming_ids(server))
         self._unsent = body
         self.sent = 0
-        self.wire = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self._connection = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         head = f"PUT /api/v1/traces/slow.json?wait={wait} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
         head += f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n"
         head += f"Repr-Digest: sha-256=:{digest}:\r\n" if digest else ""
-        self.wire.sendall(f"{head}\r\n".encode())
-        assert self.wire.recv(100).startswith(b"HTTP/1.1 100 ")
-        (self.id,) = set(incoming(server)) - earlier
+        self._connection.sendall(f"{head}\r\n".encode())
+        assert self._connection.recv(100).startswith(b"HTTP/1.1 100 ")
+        (self.id,) = set(incoming_ids(server)) - earlier_ids
 
     def send(self, count: int) -> None:
         piece, self._unsent = self._unsent[:count], self._unsent[count:]
-        self.wire.sendall(piece)
+        self._connection.sendall(piece)
         self.sent += len(piece)
 
     def send_all_but_the_end(self) -> None:
@@ -63,46 +63,49 @@ class Sender:
     def answer(self) -> tuple[int, dict[str, object]]:
         """Send all unsent bytes, and return the status and the content of the answer."""
         self.send(len(self._unsent))
-        head, _, content = b"".join(iter(lambda: self.wire.recv(1 << 16), b"")).partition(b"\r\n\r\n")
-        self.wire.close()
+        response = b"".join(iter(lambda: self._connection.recv(1 << 16), b""))
+        self._connection.close()
+        head, _, content = response.partition(b"\r\n\r\n")
         return int(head.split()[1]), json.loads(content)
 
     def __enter__(self) -> "Sender":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.wire.close()
+        self._connection.close()
 
 
-def incoming(server: Server) -> list[str]:
+def incoming_ids(server: Server) -> list[str]:
+    """Return the ids of the uploads that the server is receiving."""
     return [path.name for path in (server.data / "incoming").iterdir()]
 
 
-def files(server: Server) -> set[str]:
-    """The names of all traces in the data folder, complete or not."""
-    return {path.name for room in ("incoming", "originals", "columns") for path in (server.data / room).iterdir()}
+def stored_names(server: Server) -> set[str]:
+    """Return the names of all files and folders of traces in the data folder, complete or not."""
+    return {path.name for folder in ("incoming", "originals", "columns") for path in (server.data / folder).iterdir()}
 
 
-def workers(server: Server) -> list[psutil.Process]:
+def ingest_workers(server: Server) -> list[psutil.Process]:
     return living("tracedock ingest", server.pid)
 
 
-def following(server: Server, *uploads: Sender) -> psutil.Process:
-    """Return the worker that reads one of these uploads, once it has read all but at most the last two blocks sent."""
+def wait_for_follower(server: Server, *uploads: Sender) -> psutil.Process:
+    """Wait until a worker has read all but the last two blocks that one of these uploads sent; return the worker."""
 
-    def caught_up() -> Iterator[psutil.Process]:
+    def followers() -> Iterator[psutil.Process]:
         return (
             worker
-            for worker in workers(server)
+            for worker in ingest_workers(server)
             for upload in uploads
             if bytes_read(worker, upload.id) > upload.sent - 2 * BLOCK
         )
 
-    until(lambda: any(caught_up()))
-    return next(caught_up())
+    until(lambda: any(followers()))
+    return next(followers())
 
 
-def described(server: Server, trace_id: str, wait: float = 60) -> dict[str, object]:
+def get_trace(server: Server, trace_id: str, wait: float = 60) -> dict[str, object]:
+    """Return a trace once it is ingested, or as it is after `wait` seconds."""
     trace: dict[str, object] = server.api.get(f"/traces/{trace_id}", params={"wait": wait}).json()
     return trace
 
@@ -112,28 +115,28 @@ def test_trace_is_read_while_it_is_received_and_ready_right_after(
 ) -> None:
     with Sender(server, body, wait=60) as upload:
         upload.send(3 * BLOCK)
-        worker = following(server, upload)
+        worker = wait_for_follower(server, upload)
         upload.send_all_but_the_end()
-        assert following(server, upload) == worker  # only the last bytes are left to read
+        assert wait_for_follower(server, upload) == worker  # only the last bytes are left to read
 
         status, trace = upload.answer()
 
     assert (status, trace["state"], trace["id"]) == (201, "ready", upload.id)
     assert trace["counts"] == expected(shape).counts
     assert not worker.is_running()
-    assert files(server) == {upload.id}
+    assert stored_names(server) == {upload.id}
 
 
-def test_a_worker_leaves_the_processor_to_requests(server: Server, body: bytes) -> None:
+def test_worker_has_a_lower_priority_than_the_server(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send(3 * BLOCK)
-        assert following(server, upload).nice() > psutil.Process(server.pid).nice()
+        assert wait_for_follower(server, upload).nice() > psutil.Process(server.pid).nice()
 
 
-def test_incomplete_upload_is_no_trace(server: Server, body: bytes) -> None:
+def test_incomplete_upload_is_not_a_trace(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
-        following(server, upload)
+        wait_for_follower(server, upload)
 
         assert server.api.get("/traces").json()["traces"] == []
         assert server.api.get(f"/traces/{upload.id}").status_code == 404
@@ -144,26 +147,27 @@ def test_an_upload_of_less_than_a_block_is_not_followed(server: Server) -> None:
     content = b'{"traceEvents":[{"ph":"X","ts":1,"dur":1}]}'.ljust(BLOCK - 1)
     with Sender(server, content, wait=60) as upload:
         upload.send(BLOCK - 2)
-        assert workers(server) == []
+        assert ingest_workers(server) == []
 
         assert upload.answer()[1]["state"] == "ready"
 
 
-def test_trace_in_chunks_is_read_while_it_is_received(server: Server, body: bytes, shape: TraceShape) -> None:
-    upload = begin(server, len(body), "chunks.json")
-    send(server, upload, 0, body[: 3 * BLOCK])
-    until(lambda: workers(server) != [])
-    (worker,) = workers(server)
-    send(server, upload, 3 * BLOCK, body[3 * BLOCK : -TAIL])
-    until(lambda: bytes_read(worker, id_of(upload)) > len(body) - TAIL - 2 * BLOCK)
-    assert workers(server) == [worker]
+def test_trace_uploaded_in_chunks_is_read_while_it_is_received(server: Server, body: bytes, shape: TraceShape) -> None:
+    upload_url = begin(server, len(body), "chunks.json")
+    upload_id = id_of(upload_url)
+    send(server, upload_url, 0, body[: 3 * BLOCK])
+    until(lambda: ingest_workers(server) != [])
+    (worker,) = ingest_workers(server)
+    send(server, upload_url, 3 * BLOCK, body[3 * BLOCK : -TAIL])
+    until(lambda: bytes_read(worker, upload_id) > len(body) - TAIL - 2 * BLOCK)
+    assert ingest_workers(server) == [worker]
     assert server.api.get("/traces").json()["traces"] == []
 
-    send(server, upload, len(body) - TAIL, body[-TAIL:])
+    send(server, upload_url, len(body) - TAIL, body[-TAIL:])
 
-    trace = described(server, id_of(upload))
+    trace = get_trace(server, upload_id)
     assert (trace["state"], trace["counts"]) == ("ready", expected(shape).counts)
-    assert files(server) == {id_of(upload), f"{id_of(upload)}.done"}
+    assert stored_names(server) == {upload_id, f"{upload_id}.done"}
 
 
 # -- uploads that fail ---------------------------------------------------------------------------------------------
@@ -172,23 +176,23 @@ def test_trace_in_chunks_is_read_while_it_is_received(server: Server, body: byte
 def test_upload_with_a_wrong_digest_leaves_nothing(server: Server, body: bytes) -> None:
     with Sender(server, body, digest="AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=") as upload:
         upload.send_all_but_the_end()
-        worker = following(server, upload)
+        worker = wait_for_follower(server, upload)
 
         status, problem = upload.answer()
 
     assert (status, problem["code"]) == (400, "digest_mismatch")
     assert not worker.is_running()
-    assert files(server) == set()
+    assert stored_names(server) == set()
     assert server.api.get("/traces").json()["traces"] == []
 
 
 def test_disconnected_client_leaves_nothing(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
-        worker = following(server, upload)
+        worker = wait_for_follower(server, upload)
 
     until(lambda: not worker.is_running())
-    until(lambda: files(server) == set())
+    until(lambda: stored_names(server) == set())
     assert server.api.get("/traces").json()["traces"] == []
 
 
@@ -208,16 +212,18 @@ def test_damage_at_the_beginning_is_reported_once_the_upload_ends(server: Server
     assert isinstance(error, dict)
     assert (status, trace["state"], error["code"], error["offset"]) == (201, "failed", "not_json", 0)
     assert server.api.get(f"/traces/{upload.id}/download").content == damaged
-    assert files(server) == {upload.id}
+    assert stored_names(server) == {upload.id}
 
 
-@pytest.mark.parametrize("cut", [0, 10, 10**6])
-def test_followed_trace_is_read_like_a_complete_one(server: Server, body: bytes, cut: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing_bytes", [0, 10, 10**6])
+def test_followed_trace_is_read_like_a_complete_file(
+    server: Server, body: bytes, missing_bytes: int, tmp_path: Path
+) -> None:
     path = tmp_path / "slow.json"
-    path.write_bytes(body[: len(body) - cut])
+    path.write_bytes(body[: len(body) - missing_bytes])
     with Sender(server, path.read_bytes(), wait=60) as upload:
         upload.send_all_but_the_end()
-        following(server, upload)
+        wait_for_follower(server, upload)
 
         followed = upload.answer()[1]
     server.api.delete(f"/traces/{upload.id}").raise_for_status()  # a second trace of the same bytes would not be read
@@ -233,7 +239,7 @@ def test_killed_worker_loses_no_trace(start_server: StartServer, body: bytes, sh
     server = start_server(ingest_attempts=1)
     with Sender(server, body, wait=60) as upload:
         upload.send(3 * BLOCK)
-        worker = following(server, upload)
+        worker = wait_for_follower(server, upload)
         worker.kill()
         until(lambda: not worker.is_running())
         upload.send_all_but_the_end()
@@ -243,20 +249,20 @@ def test_killed_worker_loses_no_trace(start_server: StartServer, body: bytes, sh
     assert (status, trace["state"]) == (201, "ready")
     assert trace["counts"] == expected(shape).counts
     assert f"the upload {upload.id} is no longer followed" in server.log_text()
-    assert files(server) == {upload.id}
+    assert stored_names(server) == {upload.id}
 
 
-def test_unresponsive_worker_delays_no_upload(server: Server, body: bytes) -> None:
+def test_suspended_worker_does_not_delay_the_upload(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send(3 * BLOCK)
-        worker = following(server, upload)
+        worker = wait_for_follower(server, upload)
         worker.suspend()
 
         status, _ = upload.answer()
 
-        assert (status, described(server, upload.id, wait=0)["state"]) == (201, "ingesting")
+        assert (status, get_trace(server, upload.id, wait=0)["state"]) == (201, "ingesting")
         worker.resume()
-    assert described(server, upload.id)["state"] == "ready"
+    assert get_trace(server, upload.id)["state"] == "ready"
 
 
 # -- server shutdown -----------------------------------------------------------------------------------------------
@@ -265,14 +271,14 @@ def test_unresponsive_worker_delays_no_upload(server: Server, body: bytes) -> No
 def test_killed_server_ends_its_worker_and_leaves_nothing(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
-        worker = following(server, upload)
+        worker = wait_for_follower(server, upload)
 
         server.kill()
 
         psutil.wait_procs([worker], timeout=PATIENCE_S)
         assert not worker.is_running()
     server.start()
-    assert files(server) == set()
+    assert stored_names(server) == set()
     assert server.api.get("/traces").json()["traces"] == []
 
 
@@ -280,7 +286,7 @@ def test_stopped_server_ends_within_its_deadline(start_server: StartServer, body
     server = start_server(shutdown_s=1)
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()
-        worker = following(server, upload)
+        worker = wait_for_follower(server, upload)
 
         psutil.Process(server.pid).send_signal(signal.SIGTERM)
 
@@ -288,63 +294,63 @@ def test_stopped_server_ends_within_its_deadline(start_server: StartServer, body
         assert not worker.is_running()
         assert server._process
         assert server._process.wait(timeout=PATIENCE_S) == 0
-    assert files(server) == set()
+    assert stored_names(server) == set()
 
 
 # -- concurrency ---------------------------------------------------------------------------------------------------
 
 
-def test_two_simultaneous_uploads_become_ready_with_one_followed(start_server: StartServer, body: bytes) -> None:
+def test_two_uploads_become_ready_though_only_one_is_followed(start_server: StartServer, body: bytes) -> None:
     server = start_server(ingest_workers=1)
     with Sender(server, body, wait=60) as first, Sender(server, body, wait=60) as second:
         for upload in (first, second):
             upload.send(3 * BLOCK)
-        worker = following(server, first, second)
+        worker = wait_for_follower(server, first, second)
         for upload in (first, second):
             upload.send_all_but_the_end()
-        assert workers(server) == [worker]
+        assert ingest_workers(server) == [worker]
 
         answers = [upload.answer() for upload in (first, second)]
 
     assert [(status, trace["state"]) for status, trace in answers] == [(201, "ready")] * 2
-    assert files(server) == {first.id, second.id}
+    assert stored_names(server) == {first.id, second.id}
 
 
-def test_slow_upload_delays_no_other_trace(start_server: StartServer, body: bytes, step_trace: Path) -> None:
+def test_slow_upload_does_not_delay_other_traces(start_server: StartServer, body: bytes, step_trace: Path) -> None:
     server = start_server(ingest_workers=1)
     with Sender(server, body) as slow:
         slow.send(3 * BLOCK)
-        following(server, slow)
+        wait_for_follower(server, slow)
 
         assert server.upload(step_trace)["state"] == "ready"
         assert slow.answer()[0] == 201
-    assert described(server, slow.id)["state"] == "ready"
+    assert get_trace(server, slow.id)["state"] == "ready"
 
 
 def test_upload_is_followed_once_a_worker_is_free(start_server: StartServer, body: bytes) -> None:
     server = start_server(ingest_workers=1)
-    with Sender(server, body) as second, Sender(server, body, wait=60) as first:
-        first.send(3 * BLOCK)
-        following(server, first)
-        second.send(3 * BLOCK)
-        assert first.answer()[1]["state"] == "ready"
+    with Sender(server, body) as waiting, Sender(server, body, wait=60) as followed:
+        followed.send(3 * BLOCK)
+        wait_for_follower(server, followed)
+        waiting.send(3 * BLOCK)
+        assert followed.answer()[1]["state"] == "ready"
 
-        second.send_all_but_the_end()
-        following(server, second)
+        waiting.send_all_but_the_end()
+        wait_for_follower(server, waiting)
 
-        assert second.answer()[0] == 201
-    assert described(server, second.id)["state"] == "ready"
+        assert waiting.answer()[0] == 201
+    assert get_trace(server, waiting.id)["state"] == "ready"
 
 
 def test_a_trace_can_be_deleted_right_after_its_last_byte(server: Server, body: bytes) -> None:
     with Sender(server, body) as upload:
         upload.send(3 * BLOCK)
-        worker = following(server, upload)
+        worker = wait_for_follower(server, upload)
         worker.suspend()  # the worker has not read the remaining bytes
         assert upload.answer()[0] == 201
-        assert described(server, upload.id, wait=0)["state"] == "ingesting"
+        assert get_trace(server, upload.id, wait=0)["state"] == "ingesting"
 
         assert server.api.delete(f"/traces/{upload.id}").status_code == 204
 
     assert not worker.is_running()
-    assert files(server) == set()
+    assert stored_names(server) == set()

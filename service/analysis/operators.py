@@ -24,33 +24,33 @@ from service.trace.summary import HOST_CATEGORIES, NOT_OPERATORS
 
 OPERATORS = (
     RANK,
-    word("name", "of the operator; `ProfilerStep*` are all steps"),
+    word("name", "of the operator; `ProfilerStep*` stands for all steps"),
     word("shapes", "of its inputs, with `group_by=shapes`"),
     word("kind", "op, annotation, python (a function), call (of a runtime or driver), or memory"),
-    count("calls", "number of calls; an only child of the same name does not count"),
+    count("calls", "number of calls; an only child with its parent's name does not count"),
     ns("host_self", "on the host, without what it called"),
     ns("host_total", "on the host, with what it called"),
     ns("device_self", "on devices, of work that it launched directly"),
-    ns("device_total", "on devices, with work that was launched by what it called"),
-    Column("host_memory_self_bytes", "int", "bytes", "allocated less freed on the host, without what it called"),
-    Column("host_memory_total_bytes", "int", "bytes", "allocated less freed on the host while it ran"),
-    Column("device_memory_self_bytes", "int", "bytes", "allocated less freed on devices, without what it called"),
-    Column("device_memory_total_bytes", "int", "bytes", "allocated less freed on devices while it ran"),
+    ns("device_total", "on devices, of work that it launched directly or through what it called"),
+    Column("host_memory_self_bytes", "int", "bytes", "allocated minus freed on the host, without what it called"),
+    Column("host_memory_total_bytes", "int", "bytes", "allocated minus freed on the host while it ran"),
+    Column("device_memory_self_bytes", "int", "bytes", "allocated minus freed on devices, without what it called"),
+    Column("device_memory_total_bytes", "int", "bytes", "allocated minus freed on devices while it ran"),
     word("tensor_cores_eligible", "yes if it, or an operator that it called, can run on tensor cores"),
-    ns("tensor_cores_self", "of device_self, in kernels whose names say that they use matrix cores"),
-    ns("tensor_cores_total", "of device_total, in kernels whose names say that they use matrix cores"),
-    ns("tensor_cores_unknown_self", "of device_self, in kernels whose names no pattern knows"),
-    ns("tensor_cores_unknown_total", "of device_total, in kernels whose names no pattern knows"),
+    ns("tensor_cores_self", "part of device_self in kernels whose names say that they use matrix cores"),
+    ns("tensor_cores_total", "part of device_total in kernels whose names say that they use matrix cores"),
+    ns("tensor_cores_unknown_self", "part of device_self in kernels whose names match no pattern"),
+    ns("tensor_cores_unknown_total", "part of device_total in kernels whose names match no pattern"),
     pct("host_self", "of the sum of host_self over all rows"),
     pct("device_self", "of the durations of all work on devices, attributed or not"),
-    number("host_mean_us", "host_total of a call", "µs"),
+    number("host_mean_us", "mean host_total of a call", "µs"),
 )
 TOTALS = (
     RANK,
     count("calls", "of all operators"),
     ns("host", "time of the host in all operators"),
     ns("device", "time of all work on devices"),
-    ns("unattributed", "of that, work without a launching operator or call in the trace"),
+    ns("unattributed", "part of device: work with neither a launching operator nor a launching call in the trace"),
 )
 
 _COLLECTIVES = tuple(
@@ -58,42 +58,48 @@ _COLLECTIVES = tuple(
     for library in ("nccl", "gloo")
     for name in ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
 )
-"""Annotations in which TensorBoard nests operators, in addition to those of loaders, optimizers and steps."""
+"""Annotations of collectives.
+
+TensorBoard nests operators in these, and in the annotations of data loaders, optimizers and steps.
+"""
 
 
 class OperatorParameters(Parameters):
     """Parameters of `operators`."""
 
     group_by: Literal["name", "shapes"] = Field(
-        "name", description="rows for each name, or for each name and shapes of inputs"
+        "name", description="one row for each name, or for each combination of a name and input shapes"
     )
     nesting: Literal["torch", "tensorboard"] = Field(
         "torch",
-        description="`tensorboard` reproduces its Operator view: only operators nest, own time on the host excludes"
-        " runtime calls, work launched by driver calls is left out, and times are doubles of microseconds",
+        description="`tensorboard` reproduces TensorBoard's Operator view: only operators nest, own time on the host"
+        " excludes runtime calls, work launched by driver calls is left out, and times are rounded to doubles of"
+        " microseconds",
     )
 
 
 def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
     """Return the operators of a rank, their totals, and how work on devices was attributed."""
     from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - loads numba, which the server does without
-    from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - likewise
+    from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - also loads numba
 
-    plugin = parameters.nesting == "tensorboard"
+    as_tensorboard = parameters.nesting == "tensorboard"
     by_shapes = parameters.group_by == "shapes"
-    if plugin or by_shapes or scope.has_categories(["python_function"]):
-        host = host_where(scope, _nodes(scope, plugin), SHAPES if by_shapes else None)
+    if as_tensorboard or by_shapes or scope.has_categories(["python_function"]):
+        host = host_where(scope, _nesting_condition(scope, as_tensorboard), SHAPES if by_shapes else None)
     else:
         host = host_of(scope, named=lambda name: name not in NOT_OPERATORS)
     with ThreadPoolExecutor(1, "rows") as thread:
-        future = thread.submit(OperatorRows, host, plugin)  # compiled code, which runs while the database reads
-        work = device_work(scope, on_tensor_cores if plugin else uses_matrix_cores, runtime_calls=plugin)
-        changes = scope.table(CHANGES)
-    rows = future.result()
+        future_rows = thread.submit(OperatorRows, host, as_tensorboard)  # compiled code runs while the database reads
+        uses_cores = on_tensor_cores if as_tensorboard else uses_matrix_cores
+        work = device_work(scope, uses_cores, runtime_calls=as_tensorboard)
+        memory_changes = scope.table(CHANGES)
+    rows = future_rows.result()
     rows.add_time(work)
-    rows.add_memory(changes)
+    rows.add_memory(memory_changes)
     operators, totals = rows.tables()
-    operators["rank"], totals["rank"] = [scope.rank] * len(operators["name"]), [scope.rank]
+    operators["rank"] = [scope.rank] * len(operators["name"])
+    totals["rank"] = [scope.rank]
     return {
         "operators": table_of(OPERATORS, operators),
         "totals": table_of(TOTALS, totals),
@@ -102,13 +108,13 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
 
 
 def missing(scope: Scope) -> str | None:
-    """Return a reason if the trace has no operators."""
-    return None if scope.has_categories(HOST_CATEGORIES) else "No operators are in this trace."
+    """Return the reason why the analysis does not apply; None if the trace has operators."""
+    return None if scope.has_categories(HOST_CATEGORIES) else "This trace has no operators."
 
 
-def _nodes(scope: Scope, plugin: bool) -> str:
-    """Return SQL that selects the slices to nest."""
-    if not plugin:
+def _nesting_condition(scope: Scope, as_tensorboard: bool) -> str:
+    """Return the SQL condition that selects the slices to nest."""
+    if not as_tensorboard:
         left_out = ", ".join(f"'{name}'" for name in sorted(NOT_OPERATORS))
         kinds = f"{IS_OP} OR {IS_ANNOTATION} OR {IS_PYTHON} OR {scope.is_call}"
         return f"({kinds}) AND coalesce(name NOT IN ({left_out}), true)"
@@ -122,12 +128,13 @@ def _nodes(scope: Scope, plugin: bool) -> str:
 
 QUESTION = Question(
     name="operators",
-    short_question="Which operator costs?",
-    definition="As torch's key_averages: slices of the host nest within their thread; a slice is no parent of one that"
-    " ends after it; an only child of the same name is merged into its parent; a slice's own time is without its"
-    " children. Work on devices counts for the innermost operator around its launch, for the launch itself where no"
-    " operator is around it, and for all that enclose it; the table `attribution` names the rules. Memory counts for"
-    " slices that run while it is allocated or freed, on any thread; self memory is without that of the children.",
+    short_question="Which operators cost the most?",
+    definition="As in torch's key_averages: slices of the host nest within their thread. A slice that ends after"
+    " another slice is not its child. An only child with its parent's name is merged into the parent. A slice's own"
+    " time excludes that of its children. Work on devices counts for the innermost operator around its launch, or for"
+    " the launch itself if no operator is around it, and in totals for all slices that enclose these. The table"
+    " `attribution` names the rules. Memory that is allocated or freed counts for the slices that run at that time, on"
+    " any thread. A slice's own memory excludes that of its children.",
     source="https://github.com/pytorch/pytorch/blob/main/torch/autograd/profiler_util.py",
     tables={"operators": OPERATORS, "totals": TOTALS, "attribution": ATTRIBUTION},
     parameters=OperatorParameters,

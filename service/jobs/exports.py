@@ -1,4 +1,4 @@
-"""Writing of documents in children: a few at a time, each for one reader."""
+"""Writing of documents in child processes: a few at a time, each for one reader."""
 
 import asyncio
 import logging
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 
 class DocumentWriters:
-    """Writes documents, each in a child of its own; beyond `AT_ONCE` documents, callers wait.
+    """Writes documents, each in its own child process. At most `AT_ONCE` are written at a time; other callers wait.
 
     Args:
         kind: the kind of children.
         fork_server: starts the children.
         deadline_s: seconds after which a document without a first byte fails; None for no deadline.
-        room: disk space of the data folder, which bounds the spilled data.
+        room: disk space of the data folder, which bounds the data that a child spills; None for no bound.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class DocumentWriters:
         self._fork_server = fork_server
         self._room = room
         self._deadline_s = deadline_s
-        self._free = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._running: set[ChildProcess] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -62,7 +62,7 @@ class DocumentWriters:
             DeadlineExceeded: the first byte took longer than `deadline_s`.
             ExportFailed: the child can't be started, crashed or died.
         """
-        async with self._free:
+        async with self._slots:
             child = await self._start()
             try:
                 spill_max = None if self._room is None else await asyncio.to_thread(self._room.left)
@@ -72,7 +72,7 @@ class DocumentWriters:
                     async for piece in pieces:
                         yield piece
             finally:
-                # in a task of its own: the request of a disconnected client must not wait for the end of the child
+                # a separate task: the request of a disconnected client must not wait for the end of the child
                 ending = asyncio.create_task(self._end(child, spill_of(task.columns, child.pid)))
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
@@ -98,7 +98,8 @@ class DocumentWriters:
                 return await anext(pieces, b"")
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"The document had not begun after {self._deadline_s:g} s: select less.", limit_s=self._deadline_s
+                f"The first byte of the document was not ready after {self._deadline_s:g} s: select less of the trace.",
+                limit_s=self._deadline_s,
             ) from error
 
     @staticmethod
@@ -157,7 +158,7 @@ class Exports(DocumentWriters):
 
 
 class Renderings(DocumentWriters):
-    """Writes the documents that engines load, so that downloads do not delay them."""
+    """Writes the documents that engines load. It has slots of its own, so that downloads do not delay engines."""
 
     def __init__(self, fork_server: ForkServer, *, room: Room | None = None) -> None:
         super().__init__(Kind.RENDER, fork_server, room=room)

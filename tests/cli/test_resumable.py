@@ -11,7 +11,7 @@ import pytest
 
 from tests.link import Link
 from tests.server import Server
-from tests.test_interruptions import received
+from tests.test_interruptions import received_bytes
 from tests.traces import TraceShape, sized, write_trace
 from tests.waiting import PATIENCE_S
 
@@ -40,7 +40,7 @@ def test_upload_command_resumes_after_an_interruption(
         sending = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
         while not (uploads := list((server.data / "incoming").glob("*.upload"))):
             pass
-        while received(server, uploads[0].stem) < SIZE // 3:
+        while received_bytes(server, uploads[0].stem) < SIZE // 3:
             pass
         if trouble == "the link drops":
             link.cut()

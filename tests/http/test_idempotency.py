@@ -77,12 +77,12 @@ def test_repeated_split_group_and_merge_take_effect_once(server: Server, trace: 
         changed = server.api.post(path, json=body | {"name": "x"}, headers={"Idempotency-Key": f"k3 {path}"})
         assert (changed.status_code, changed.json()["code"]) == (422, "idempotency_key_reused")
     (job,) = server.api.get("/jobs", params={"trace": trace["id"], "kind": "split"}).json()["jobs"]
-    children = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()["result"]["traces"]
-    assert len(children) == 4
-    for child in children[:2]:
-        assert child in trace_ids_named(server, "steps.step")
+    pieces = server.api.get(f"/jobs/{job['id']}", params={"wait": PATIENCE_S}).json()["result"]["traces"]
+    assert len(pieces) == 4
+    for piece in pieces[:2]:
+        assert piece in trace_ids_named(server, "steps.step")
     merges = [
-        server.api.post("/traces/merge", json={"traces": children[:2]}, headers={"Idempotency-Key": "k3 merge"}).json()
+        server.api.post("/traces/merge", json={"traces": pieces[:2]}, headers={"Idempotency-Key": "k3 merge"}).json()
         for _ in range(2)
     ]
     assert merges[0]["id"] == merges[1]["id"]
@@ -113,19 +113,17 @@ def test_malformed_key_is_refused(server: Server, key: str) -> None:
 
 
 def test_repeated_request_conflicts_while_the_first_is_in_progress(server: Server) -> None:
-    head_template = (
-        "PUT /api/v1/traces/k6.json HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: k6\r\nContent-Length: %d\r\n\r\n"
-    )
+    head = f"Host: localhost\r\nIdempotency-Key: k6\r\nContent-Length: {len(TRACE)}"
     incoming = server.data / "incoming"
-    before = set(incoming.iterdir())
-    with connected(server) as first:
-        first.sendall((head_template % len(TRACE)).encode() + TRACE[:10])
-        until(lambda: set(incoming.iterdir()) > before)
-        second = put_trace(server, "k6", name="k6.json")
-        assert (second.status_code, second.json()["code"]) == (409, "idempotency_key_busy")
-        assert second.headers["retry-after"] == "1"
-        first.sendall(TRACE[10:])
-        assert first.recv(1 << 16).startswith(b"HTTP/1.1 201")
+    earlier_uploads = set(incoming.iterdir())
+    with connected(server) as connection:
+        connection.sendall(f"PUT /api/v1/traces/k6.json HTTP/1.1\r\n{head}\r\n\r\n".encode() + TRACE[:10])
+        until(lambda: set(incoming.iterdir()) > earlier_uploads)
+        repeated = put_trace(server, "k6", name="k6.json")
+        assert (repeated.status_code, repeated.json()["code"]) == (409, "idempotency_key_busy")
+        assert repeated.headers["retry-after"] == "1"
+        connection.sendall(TRACE[10:])
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 201")
     assert put_trace(server, "k6", name="k6.json").headers["idempotency-replayed"] == "true"
     assert len(trace_ids_named(server, "k6.json")) == 1
 
@@ -158,9 +156,9 @@ def test_callers_do_not_share_keys(start_server: Callable[..., Server]) -> None:
 def test_trace_made_before_a_kill_is_not_made_again(start_server: Callable[..., Server]) -> None:
     server = start_server(ingest_attempts=5)
     large = b'{"traceEvents": [' + b",".join([EVENT] * 400_000) + b"]}"
-    with connected(server) as first:  # `wait` delays the answer, so the server is killed before it sends one
+    with connected(server) as connection:  # `wait` delays the answer, so the server is killed before it sends one
         head = f"Host: localhost\r\nIdempotency-Key: k9\r\nContent-Length: {len(large)}"
-        first.sendall(f"PUT /api/v1/traces/k9.json?wait=60 HTTP/1.1\r\n{head}\r\n\r\n".encode() + large)
+        connection.sendall(f"PUT /api/v1/traces/k9.json?wait=60 HTTP/1.1\r\n{head}\r\n\r\n".encode() + large)
         while not trace_ids_named(server, "k9.json"):
             pass
         server.kill()
@@ -173,7 +171,7 @@ def test_trace_made_before_a_kill_is_not_made_again(start_server: Callable[..., 
     assert server.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json()["state"] == "ready"
 
 
-def test_unanswered_requests_are_answered_after_a_kill(start_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_repeated_requests_are_answered_after_a_kill(start_server: Callable[..., Server], tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "rank0.json").write_bytes(TRACE + b" ")
     server = start_server(import_roots=tmp_path / "runs")
@@ -187,13 +185,13 @@ def test_unanswered_requests_are_answered_after_a_kill(start_server: Callable[..
 
     def send_all() -> list[httpx.Response]:
         return [
-            server.api.request(method, path, headers={"Idempotency-Key": path}, **content)
-            for method, path, content in requests
+            server.api.request(method, path, headers={"Idempotency-Key": path}, **body)
+            for method, path, body in requests
         ]
 
     originals = send_all()
     server.kill()
-    # as if the server had been killed before it answered
+    # delete the stored answers, as if the server had been killed before it answered
     with closing(sqlite3.connect(server.data / "catalog.sqlite")) as catalog, catalog:
         catalog.execute("UPDATE idempotency SET status = NULL, headers = NULL, body = NULL")
     server.start()

@@ -1,4 +1,4 @@
-"""Causes of a rank's late start of a collective: the activity of its host and device in that time."""
+"""Causes of a rank's late start of a collective: the activity of its host and device during the delay."""
 
 import re
 from collections.abc import Mapping
@@ -29,30 +29,36 @@ _WORK = "SELECT start_ns, end_ns, type = 'COMM' AS communicates FROM work ORDER 
 
 
 def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
-    """Return the intervals of a rank's causes of delay.
+    """Return the intervals in which each cause can delay a rank, as a table with the schema `DELAY_INTERVALS`.
 
-    These are the times at which its host loads data or synchronizes, and the work of its device between the launch and
-    the start of a communication.
+    On the host, these are the times at which it loads data or synchronizes. On the device, these are the times of work
+    that overlaps the time between the launch and the start of a communication.
+
+    Args:
+        scope: the rank.
+        communications: the rank's communications, with `start_ns` and `launch_ns`; the latter is null if unknown.
     """
     slices = scope.slices()
     scope.define_work(WorkParameters())
-    launched = communications.filter(communications["launch_ns"].is_valid())
-    launches = launched["launch_ns"].to_numpy()
-    queued = Coverage(launches, np.maximum(launched["start_ns"].to_numpy(), launches))
-    covers = []
+    launched_communications = communications.filter(communications["launch_ns"].is_valid())
+    launches = launched_communications["launch_ns"].to_numpy()
+    communication_starts = launched_communications["start_ns"].to_numpy()
+    launch_to_start = Coverage(launches, np.maximum(communication_starts, launches))
+    coverages = []
     for cause, pattern in ((LOADS, LOADING), (SYNCHRONIZES, "Synchronize")):
         chosen = slices.host_named(re.compile(pattern).search)
-        covers.append((cause, Coverage(slices.host.starts[chosen], slices.host.ends[chosen])))
+        coverages.append((cause, Coverage(slices.host.starts[chosen], slices.host.ends[chosen])))
     work = scope.table(_WORK)
     starts, ends, communicates = (work[name].to_numpy() for name in work.column_names)
-    is_queued = queued.between(starts, ends) > 0
-    for cause, chosen in ((COMPUTES, is_queued & ~communicates), (COMMUNICATES, is_queued & communicates)):
-        covers.append((cause, Coverage(starts[chosen], ends[chosen])))
+    delays_start = launch_to_start.between(starts, ends) > 0
+    for cause, chosen in ((COMPUTES, delays_start & ~communicates), (COMMUNICATES, delays_start & communicates)):
+        coverages.append((cause, Coverage(starts[chosen], ends[chosen])))
     tables = [
         pa.table(
-            {"cause": [cause] * len(cover.starts), "start_ns": cover.starts, "end_ns": cover.ends}, DELAY_INTERVALS
+            {"cause": [cause] * len(coverage.starts), "start_ns": coverage.starts, "end_ns": coverage.ends},
+            DELAY_INTERVALS,
         )
-        for cause, cover in covers
+        for cause, coverage in coverages
     ]
     return pa.concat_tables(tables)
 
@@ -62,41 +68,45 @@ class DelaySplitter:
 
     Args:
         intervals: intervals of causes, from `delay_intervals`.
-        first_ns: start of the rank's trace.
+        first_ns: start of the rank's trace; the smallest 64-bit integer if it is unknown.
     """
 
     def __init__(self, intervals: pa.Table, first_ns: int) -> None:
         self._first_ns = first_ns
         causes = intervals["cause"].to_numpy(zero_copy_only=False)
         starts, ends = intervals["start_ns"].to_numpy(), intervals["end_ns"].to_numpy()
-        self._covers = {cause: Coverage(starts[causes == cause], ends[causes == cause]) for cause in CAUSES}
+        self._coverages = {cause: Coverage(starts[causes == cause], ends[causes == cause]) for cause in CAUSES}
 
-    def split(self, expected: Ints, launches: Ints, launched: Ints, starts: Ints) -> Mapping[str, Ints]:
-        """Split the delay of each communication by cause; the parts add up to the time from `expected` to its start.
+    def split(self, expected: Ints, launches: Ints, launch_known: Ints, starts: Ints) -> Mapping[str, Ints]:
+        """Split the delay of each communication by cause.
 
         Args:
-            expected: time of each communication's start without delay, by the clock of this rank.
-            launches: time of each launch.
-            launched: whether the launch is known.
-            starts: start of each communication.
+            expected: time of each communication's start without delay, in ns by the clock of this rank.
+            launches: time of each launch, in ns; any number if it is unknown.
+            launch_known: whether the time of each launch is known.
+            starts: start of each communication, in ns.
+
+        Returns:
+            The length of each cause's part of each delay, in ns. The parts add up to the time from `expected` to the
+            start.
         """
         host_ends = np.clip(launches, expected, starts)
-        begins = np.clip(self._first_ns, expected, host_ends)
-        on_host = self._split_windows(begins, host_ends, (LOADS, SYNCHRONIZES), HOST)
+        host_starts = np.clip(self._first_ns, expected, host_ends)
+        on_host = self._split_windows(host_starts, host_ends, (LOADS, SYNCHRONIZES), HOST)
         on_device = self._split_windows(host_ends, starts, (COMPUTES, COMMUNICATES), DELAY)
-        parts = {BEFORE: begins - expected, **on_host, **on_device}
-        launched_parts = {cause: np.where(launched, length, 0) for cause, length in parts.items()}
-        return {**launched_parts, UNKNOWN: np.where(launched, 0, starts - expected)}
+        parts = {BEFORE: host_starts - expected, **on_host, **on_device}
+        known_parts = {cause: np.where(launch_known, length, 0) for cause, length in parts.items()}
+        return {**known_parts, UNKNOWN: np.where(launch_known, 0, starts - expected)}
 
-    def _split_windows(self, starts: Ints, ends: Ints, causes: tuple[str, ...], rest: str) -> dict[str, Ints]:
+    def _split_windows(self, starts: Ints, ends: Ints, causes: tuple[str, ...], other: str) -> dict[str, Ints]:
         """Split windows by cause.
 
-        Time that several causes cover counts for the first of them, and time that none covers for `rest`.
+        Time that several causes cover counts for the first of them. Time that no cause covers counts for `other`.
         """
         parts, union, covered = {}, Coverage.none(), np.zeros(len(starts), np.int64)
         for cause in causes:
-            union = union.with_more(self._covers[cause])
+            union = union.with_more(self._coverages[cause])
             covered_so_far = union.between(starts, ends)
             parts[cause] = covered_so_far - covered
             covered = covered_so_far
-        return {**parts, rest: ends - starts - covered}
+        return {**parts, other: ends - starts - covered}

@@ -21,7 +21,7 @@ def main() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the server ended before prctl took effect
         sys.exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # background programs of a shell, and their children, ignore it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and their children, ignore SIGINT
     environment: dict[str, str] = dict(os.environ)
     try:
         if options["sandbox"]:
@@ -31,19 +31,19 @@ def main() -> None:
         sys.exit(f"{command[0]} can't be run: {error.strerror}.")
 
 
-def _enter_sandbox(binary: str, read: list[str]) -> dict[str, str]:
-    """Enter the sandbox; returns the engine's environment variables."""
+def _enter_sandbox(binary: str, readable_paths: list[str]) -> dict[str, str]:
+    """Enter the sandbox, and return the engine's environment variables."""
     sys.path.append(os.path.dirname(__file__))  # noqa: PTH120 - pathlib takes longer to import than all else here
     import sandbox  # type: ignore[import-not-found] # noqa: PLC0415 - the path is extended only now
 
     with open(binary, "rb") as file:  # noqa: PTH123
         if file.read(2) == b"#!":
             sys.exit(
-                f"{binary} is a script, and in its sandbox an engine starts no other program: name the engine itself,"
-                " or set TRACEDOCK_ENGINE_SANDBOX=off."
+                f"{binary} is a script, and an engine in a sandbox can't start another program: name the engine"
+                " itself, or set TRACEDOCK_ENGINE_SANDBOX=off."
             )
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # files that the server had open
-    sandbox.enter(binary, read)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # close the files that the server had open
+    sandbox.enter(binary, readable_paths)
     return dict(sandbox.environment())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import ijson
 import pyarrow as pa
 
-from service.formats.chrome_json.frames import Feed, Frames, Pool, processors
+from service.formats.chrome_json.frames import Feed, Frames, Pool, processor_count
 from service.formats.chrome_json.outline import Stop, StopReason, events_after_damage, read_members
 from service.streaming.repair import Unrepairable, repair_json
 from service.streaming.scan.grammar import OK, new_stack, value_end
@@ -38,7 +38,7 @@ class Document:
 
     Args:
         chunks: the document's plain bytes, in order.
-        threads: number of threads that read events; by default as many as `processors` returns.
+        threads: number of threads that read events; by default as many as `processor_count` returns.
     """
 
     def __init__(self, chunks: Iterable[bytes], *, threads: int | None = None) -> None:
@@ -46,7 +46,7 @@ class Document:
         self.kept = 0
         self.refused = 0
         self._feed = Feed(chunks)
-        self._pool = Pool(threads or processors())
+        self._pool = Pool(threads or processor_count())
         self._envelope: list[bytes] = []
         self._arrays = 0
         self._documents = 0

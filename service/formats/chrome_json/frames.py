@@ -22,16 +22,24 @@ FRAME_SIZE = 4 << 20
 THREADS_MAX = 8
 
 
-def processors() -> int:
-    """Return the number of threads that this process can use, at most `THREADS_MAX`."""
-    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, THREADS_MAX)
+def processor_count() -> int:
+    """Return the number of processors that this process can use, at most `THREADS_MAX`."""
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), THREADS_MAX)
+    return min(os.cpu_count() or 1, THREADS_MAX)
 
 
 class Feed:
-    """Buffer of a document's plain bytes as they arrive. `text` holds the next bytes, `offset` their offset.
+    """Buffer of a document's decompressed bytes as they arrive.
 
     Args:
         chunks: the bytes, in order. Damage or the early end of a compressed stream ends the feed and sets `error`.
+
+    Attributes:
+        text: the next bytes.
+        offset: offset of `text` in the document.
+        ended: whether all chunks have been read.
+        error: the reason why the feed ended early, else None.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -69,19 +77,35 @@ class Feed:
 
 @dataclass
 class _Frame:
+    """A frame of the document.
+
+    Attributes:
+        text: the frame's bytes.
+        offset: offset of `text` in the document.
+        last: whether the document ends with the frame.
+        ends_at_border: whether the frame ends where an element seems to begin; the next frame starts with that element.
+        events: the frame's events, once it is submitted.
+    """
+
     text: bytes
     offset: int
     last: bool
-    at_border: bool
-    """True if the frame was cut where an element seems to begin; the next frame starts with that element."""
+    ends_at_border: bool
     events: Future[Events] | None = None
 
 
 class Pool:
-    """A pool of threads that read frames, each with its own reader."""
+    """A pool of threads that read frames, each with its own reader.
+
+    Args:
+        threads: number of threads.
+
+    Attributes:
+        frames_ahead_max: largest number of frames to cut ahead.
+    """
 
     def __init__(self, threads: int) -> None:
-        self.ahead = threads + 1
+        self.frames_ahead_max = threads + 1
         self._local = threading.local()
         self._threads = ThreadPoolExecutor(threads, "reader")
 
@@ -92,7 +116,12 @@ class Pool:
         self._threads.shutdown(cancel_futures=True)
 
     def submit(self, frame: _Frame, state: int) -> "Future[Events]":
-        """Read a frame in one of the threads; `state` is the scan's state at the frame's start, see `scan.events`."""
+        """Start to read a frame in one of the threads; return the future of its events.
+
+        Args:
+            frame: the frame.
+            state: state of the scan at the frame's start; see `service.streaming.scan.events`.
+        """
         return self._threads.submit(self._read, frame, state)
 
     def _read(self, frame: _Frame, state: int) -> Events:
@@ -103,7 +132,9 @@ class Pool:
 
 
 class Frames:
-    """Iterator over one array of events. When it ends, the feed is directly after the array, or at the end of the file.
+    """Iterator over the events of one array, frame by frame.
+
+    After the iteration, the feed is directly after the array, or at the end of the file.
 
     Args:
         feed: the document, directly after the array's opening bracket.
@@ -118,65 +149,67 @@ class Frames:
 
     def __iter__(self) -> Iterator[Events]:
         self._feed.fill(FRAME_SIZE)
-        self._border = _border(self._feed.text)
-        rest, state, first_frame = b"", ELEMENT_OR_CLOSE, True
+        self._border = _find_border(self._feed.text)
+        unread, state, first_frame = b"", ELEMENT_OR_CLOSE, True
         while True:
             self._submit_ahead(state, first_frame=first_frame)
             frame = self._ahead.popleft()
-            if rest or frame.events is None or (state != ELEMENT and not first_frame):
-                frame.text, frame.offset = rest + frame.text, frame.offset - len(rest)
+            starts_with_element = not unread and (first_frame or state == ELEMENT)
+            if frame.events is None or not starts_with_element:  # no start was guessed, or the guess was wrong
+                frame.text, frame.offset = unread + frame.text, frame.offset - len(unread)
                 frame.events = self._pool.submit(frame, state)
             events = frame.events.result()
-            rest, state, first_frame = frame.text[events.at :], events.state, False
-            if len(rest) > ELEMENT_MAX and not events.closed:
-                events.refuse("event_too_large", frame.offset + events.at, rest[:100])
-                rest, state = b"", ELEMENT
+            unread, state, first_frame = frame.text[events.at :], events.state, False
+            if len(unread) > ELEMENT_MAX and not events.closed:
+                events.refuse("event_too_large", frame.offset + events.at, unread[:100])
+                unread, state = b"", ELEMENT
             yield events
             if events.closed or frame.last:
-                behind = b"".join([rest, *(later.text for later in self._ahead)])
+                text_after_array = b"".join([unread, *(later.text for later in self._ahead)])
                 self._ahead.clear()
-                self._feed.put_back(behind)
+                self._feed.put_back(text_after_array)
                 return
 
     def _submit_ahead(self, state: int, *, first_frame: bool) -> None:
-        """Cut frames ahead, one more than there are threads, and submit those that seem to start with an element."""
-        while len(self._ahead) < self._pool.ahead and not (self._ahead and self._ahead[-1].last):
+        """Cut frames ahead, up to `Pool.frames_ahead_max`, and submit those that seem to start with an element."""
+        while len(self._ahead) < self._pool.frames_ahead_max and not (self._ahead and self._ahead[-1].last):
             frame = self._cut()
             if first_frame and not self._ahead:
                 frame.events = self._pool.submit(frame, state)
-            elif self._ahead and self._ahead[-1].at_border:
+            elif self._ahead and self._ahead[-1].ends_at_border:
                 frame.events = self._pool.submit(frame, ELEMENT)
             self._ahead.append(frame)
 
     def _cut(self) -> _Frame:
+        """Cut the next frame off the feed: at the last border, or at `FRAME_SIZE` if there is none."""
         self._feed.fill(FRAME_SIZE + 1)
         text, offset = self._feed.text, self._feed.offset
         if len(text) <= FRAME_SIZE:
-            size, last, at_border = len(text), True, False
+            size, last, ends_at_border = len(text), True, False
         else:
-            at = text.rfind(self._border, 0, FRAME_SIZE) if self._border else -1
-            last, at_border = False, at > 0
-            size = text.index(b",", at) + 1 if at_border else FRAME_SIZE
+            border_start = text.rfind(self._border, 0, FRAME_SIZE) if self._border else -1
+            last, ends_at_border = False, border_start > 0
+            size = text.index(b",", border_start) + 1 if ends_at_border else FRAME_SIZE
         self._feed.skip(size)
-        return _Frame(text[:size], offset, last, at_border)
+        return _Frame(text[:size], offset, last, ends_at_border)
 
 
-def _border(document: bytes) -> bytes:
+def _find_border(elements: bytes) -> bytes:
     """Return the text from the closing bracket of the first event to the first key of the second; b"" if unknown."""
-    text, stack = padded(document), new_stack()
+    text, stack = padded(elements), new_stack()
     end = len(text) - PADDING
-    first = find_blanks_end(text, 0, end)
-    if first >= end:
+    first_start = find_blanks_end(text, 0, end)
+    if first_start >= end:
         return b""
-    at, verdict = value_end(text, first, end, stack)
-    if verdict != OK or document[at - 1 : at] != b"}":
+    first_end, verdict = value_end(text, first_start, end, stack)
+    if verdict != OK or elements[first_end - 1 : first_end] != b"}":
         return b""
-    comma = find_blanks_end(text, at, end)
-    start = find_blanks_end(text, comma + 1, end)
-    if document[comma : comma + 1] != b"," or document[start : start + 1] != b"{":
+    comma = find_blanks_end(text, first_end, end)
+    second_start = find_blanks_end(text, comma + 1, end)
+    if elements[comma : comma + 1] != b"," or elements[second_start : second_start + 1] != b"{":
         return b""
-    key = find_blanks_end(text, start + 1, end)
-    if key >= end:
+    key_start = find_blanks_end(text, second_start + 1, end)
+    if key_start >= end:
         return b""
-    _, verdict, stop = find_key_end(text, key, end)
-    return document[at - 1 : stop + 1] if verdict == OK else b""
+    _, verdict, closing_quote = find_key_end(text, key_start, end)
+    return elements[first_end - 1 : closing_quote + 1] if verdict == OK else b""

@@ -14,7 +14,7 @@ from service.trace.errors import BadCompression, Truncated
 from tests.columns import parsed
 from tests.events import rows_of, written_back
 
-# Each event contains a false border between events: in a string, an object or an array.
+# Most events contain a false border: text like that between two events, in a string, an object or an array.
 TRAPS = [
     '{"ph": "X", "name": "plain"}',
     '{"ph": "X", "name": "}, {\\"ph\\": 1}, {\\"ph\\""}',
@@ -25,22 +25,23 @@ TRAPS = [
     "{}",
     '{"ph": "X", "name": "' + "}, {" * 40 + '"}',
 ]
+CHUNK_SIZE = 1 << 16
 
 
-def read(text: bytes, size: int, *, threads: int = 2, chunk: int = 1 << 16) -> tuple[list[Any], list[Events], Feed]:
-    """Read an array; return its events, its frames, and the feed with the bytes after it."""
-    feed = Feed(iter([text[at : at + chunk] for at in range(0, len(text), chunk)]))
+def read(text: bytes, frame_size: int, *, threads: int = 2) -> tuple[list[Any], list[Events], Feed]:
+    """Read an array; return its events, its frames, and the feed with the bytes after the array."""
+    feed = Feed(iter([text[start : start + CHUNK_SIZE] for start in range(0, len(text), CHUNK_SIZE)]))
     with pytest.MonkeyPatch.context() as patched, Pool(threads) as pool:
-        patched.setattr(frames, "FRAME_SIZE", size)
+        patched.setattr(frames, "FRAME_SIZE", frame_size)
         read_frames = list(Frames(feed, pool))
     return [written_back(row) for events in read_frames for row in rows_of(events.batches)], read_frames, feed
 
 
 @given(st.lists(st.sampled_from(TRAPS), max_size=12), st.integers(1, 400), st.sampled_from([", ", ",", "\n , \n "]))
-def test_false_borders_do_not_change_the_events(traps: list[str], size: int, comma: str) -> None:
+def test_false_borders_do_not_change_the_events(traps: list[str], frame_size: int, comma: str) -> None:
     text = comma.join(traps)
 
-    events, _, feed = read(f'{text}] , "behind": 1}}'.encode(), size)
+    events, _, feed = read(f'{text}] , "behind": 1}}'.encode(), frame_size)
 
     assert events == parsed(f"[{text}]")
     feed.fill(100)
@@ -56,23 +57,23 @@ def test_frames_are_yielded_in_order_with_any_number_of_threads(threads: int) ->
 
     assert events == parsed(f"[{array}]")
     assert len(read_frames) > 100
-    assert [events.closed for events in read_frames] == [False] * (len(read_frames) - 1) + [True]
+    assert [frame.closed for frame in read_frames] == [False] * (len(read_frames) - 1) + [True]
 
 
-def test_proven_frames_are_read_once() -> None:
+def test_frames_at_confirmed_borders_are_read_once() -> None:
     array = ", ".join(f'{{"ph": "X", "pid": {n}}}' for n in range(1000))
-    reads: list[int] = []
+    read_offsets: list[int] = []
 
-    class Counting(Pool):
+    class RecordingPool(Pool):
         def submit(self, frame: Any, state: int) -> Any:
-            reads.append(frame.offset)
+            read_offsets.append(frame.offset)
             return super().submit(frame, state)
 
-    with pytest.MonkeyPatch.context() as patched, Counting(2) as pool:
+    with pytest.MonkeyPatch.context() as patched, RecordingPool(2) as pool:
         patched.setattr(frames, "FRAME_SIZE", 1000)
         list(Frames(Feed(iter([array.encode() + b"]"])), pool))
 
-    assert reads == sorted(set(reads))
+    assert read_offsets == sorted(set(read_offsets))
 
 
 @pytest.mark.parametrize("error", [Truncated("cut", offset=1), BadCompression("damaged", offset=1)])

@@ -1,4 +1,4 @@
-// The page of SQL on a trace: an editor with completion, queries to choose from, and the result as a chart and a table.
+// The SQL page of a trace: an editor with completion, queries to choose from, and the result as a chart and a table.
 import { Problem, api, getJson, pageOf } from "../api.js";
 import { chooseArgs } from "../args.js";
 import { announce, byId } from "../dom.js";
@@ -9,6 +9,7 @@ import { startSql } from "./run.js";
 import { firstExample } from "./examples.js";
 
 const id = byId("trace").dataset.id ?? "";
+const argsChoice = byId("sql-args");
 
 start();
 
@@ -20,7 +21,7 @@ async function start() {
     byId("trace-link").textContent = trace.name;
     byId("trace-link").href = pageOf(id);
     if (trace.state === "ready") startQueries(trace);
-    else showProblem(byId("trace-problem"), trace.error ?? { title: `The trace is ${trace.state}`, detail: "Queries run once it is ready. The page of the trace shows its progress." });
+    else showProblem(byId("trace-problem"), trace.error ?? { title: `The trace is ${trace.state}`, detail: "You can run queries once the trace is ready. The page of the trace shows its progress." });
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     showProblem(byId("trace-problem"), error);
@@ -30,12 +31,12 @@ async function start() {
 /** @param {Trace} trace */
 function startQueries(trace) {
   const input = byId("sql-input");
-  const wanted = new URLSearchParams(location.search);
-  const args = wanted.get("args") ?? "all";
-  if ([...byId("sql-args").options].some(({ value }) => value === args)) byId("sql-args").value = args;
-  chooseArgs(byId("sql-args").value);
-  byId("sql-args").addEventListener("change", () => chooseArgs(byId("sql-args").value));
-  input.value = wanted.get("q") ?? sessionStorage.getItem(`sql of ${id}`) ?? firstExample(trace).sql;
+  const parameters = new URLSearchParams(location.search);
+  const args = parameters.get("args") ?? "all";
+  if ([...argsChoice.options].some(({ value }) => value === args)) argsChoice.value = args;
+  chooseArgs(argsChoice.value);
+  argsChoice.addEventListener("change", () => chooseArgs(argsChoice.value));
+  input.value = parameters.get("q") ?? sessionStorage.getItem(`sql of ${id}`) ?? firstExample(trace).sql;
   byId("sql").hidden = false;
   const completion = startCompletion(trace, input);
   const library = startLibrary(input);
@@ -50,16 +51,18 @@ function startQueries(trace) {
     await navigator.clipboard?.writeText(addressOf(input.value));
     announce("The link is copied");
   });
-  // A link of another site may fill the field, but must not start an engine.
-  if (wanted.has("q") && document.referrer.startsWith(`${location.origin}/`)) run();
+  // A link on another site may fill the field, but must not start an engine.
+  if (parameters.has("q") && document.referrer.startsWith(`${location.origin}/`)) run();
 }
 
 /**
- * The address of this page with a query in it.
+ * Return the address of this page with a query and the chosen arguments.
  * @param {string} sql
  */
 function addressOf(sql) {
   const url = new URL(location.href);
-  url.search = new URLSearchParams({ q: sql, ...(byId("sql-args").value !== "all" && { args: byId("sql-args").value }) }).toString();
+  const parameters = new URLSearchParams({ q: sql });
+  if (argsChoice.value !== "all") parameters.set("args", argsChoice.value);
+  url.search = parameters.toString();
   return url.href;
 }
