@@ -110,11 +110,14 @@ class Server:
 
     # -- requests that many tests send ------------------------------------------------------------------------
 
-    def upload(self, path: Path, name: str | None = None, wait: float = PATIENCE_S) -> dict[str, Any]:
+    def upload(
+        self, path: Path, name: str | None = None, wait: float = PATIENCE_S, group: str | None = None
+    ) -> dict[str, Any]:
         """Upload a file, wait up to `wait` seconds for its ingest, and return its trace."""
+        params = {"wait": wait} | ({} if group is None else {"group": group})
         with path.open("rb") as file:
             answer = self.api.put(
-                f"/traces/{name or path.name}", params={"wait": wait}, content=file, timeout=wait + PATIENCE_S
+                f"/traces/{name or path.name}", params=params, content=file, timeout=wait + PATIENCE_S
             )
         assert answer.status_code == 201, answer.text
         trace: dict[str, Any] = answer.json()

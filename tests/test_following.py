@@ -282,7 +282,7 @@ def test_killed_server_ends_its_worker_and_leaves_nothing(server: Server, body: 
     assert server.api.get("/traces").json()["traces"] == []
 
 
-def test_stopped_server_ends_within_its_deadline(start_server: StartServer, body: bytes) -> None:
+def test_stopped_server_ends_although_an_upload_is_unfinished(start_server: StartServer, body: bytes) -> None:
     server = start_server(shutdown_s=1)
     with Sender(server, body) as upload:
         upload.send_all_but_the_end()

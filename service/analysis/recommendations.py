@@ -144,7 +144,7 @@ def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: S
     whole = sum((windows.ends - windows.starts).tolist())
     for category, limit, activity in (
         (DATALOADER, LOADING_MAX, "waiting for a DataLoader"),
-        (COMMUNICATION, COMMUNICATION_MAX, "communication that nothing hides"),
+        (COMMUNICATION, COMMUNICATION_MAX, "exposed communication"),
     ):
         value = 100 * sum(lengths[category].tolist()) / whole if whole else None
         applies = None if value is None else value > limit

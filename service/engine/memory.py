@@ -1,7 +1,7 @@
 """Prediction of the memory that an engine takes for a trace; it learns from earlier loads."""
 
 BASE_BYTES = 32 << 20  # an engine without a trace takes 21 MB; the rest is a margin
-PER_EVENT = {"all": 400, "essential": 280, "none": 200}
+PER_EVENT = {"all": 400, "essential": 290, "none": 215}
 """Bytes per event at the peak of a load, by the arguments that are loaded.
 
 Measured on trace_processor v54.0 with all arguments: 320 for a real trace of 12 M events, 430 to 480 for generated

@@ -70,7 +70,7 @@ def device_time(answer: Answer) -> Sequence[Block]:
         Bars(title, DEVICE_SERIES, bars[:BARS_MAX], max(0, len(bars) - BARS_MAX)),
         _table("Shares of the time", answer, "breakdown", {
             "rank": "Rank", "device": "GPU", "span_ns": "Time", "compute_pct": "Computing", "idle_pct": "Idle",
-            "exposed_comm_pct": "Communication that nothing hides", "exposed_mem_pct": "Copying that nothing hides",
+            "exposed_comm_pct": "Exposed communication", "exposed_mem_pct": "Exposed copying",
         }),
     ]  # fmt: skip
 
@@ -89,7 +89,7 @@ def _verdict(rows: Sequence[Row]) -> str:
         subject, length = f"The {len(rows)} GPUs are", f"{readable(span / len(rows), 'ns')} on average"
     sentence = f"{subject} idle {share('idle_ns')} of {length}, and computing {share('compute_ns')}"
     waits = [
-        f"{share(column)} is {activity} that nothing hides"
+        f"{share(column)} is exposed {activity}"
         for column, activity in (("exposed_comm_ns", "communication"), ("exposed_mem_ns", "copying"))
         if total(column) >= span * _MENTIONED_MIN
     ]

@@ -1,8 +1,11 @@
 """Numbers with units, as people read them; the pages write them alike (`service/web/static/units.js`)."""
 
+import re
+
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 _CLOCK_FROM_S = 120
+_PLURAL_ENDING = re.compile(r"(?<=[a-z]{3})s$")  # of a unit that is a noun, like "steps"
 
 
 def readable(value: float, unit: str | None) -> str:
@@ -15,6 +18,8 @@ def readable(value: float, unit: str | None) -> str:
         return f"{_digits(value, 2 if abs(value) < 1 else 3)} %"
     number = f"{value:,}" if isinstance(value, int) or value.is_integer() else f"{value:,.3f}".rstrip("0").rstrip(".")
     number = number.removesuffix(".0")
+    if unit and value == 1:
+        unit = _PLURAL_ENDING.sub("", unit)
     return f"{number} {unit}" if unit else number
 
 

@@ -12,6 +12,7 @@ from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta
 from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, measure_cutting, measure_merge
 from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
 from tests.bench.figures import Row, run_alone, timed
+from tests.bench.pages import PAGE
 from tests.bench.uploads import measure_uploads
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
@@ -19,6 +20,8 @@ from tests.traces import TraceShape, sized, write_trace
 STREAMS = tuple(range(7, 17))  # streams of the generated trace
 LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor alone: load"
 INGEST = "ingest: PUT to ready"
+_PARTIAL = ("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS, PAGE)
+"""Starts of the names of steps that do not read the whole trace, and so have no rate."""
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
 _IJSON = (
     "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
@@ -86,7 +89,7 @@ def main() -> None:
             rows.append(measure_merge(Path(scratch), chosen.ranks_megabytes))
         if chosen.only != "engine":
             rows += measure_hta(Path(scratch), chosen.hta)
-            rows.append(measure_ranks(Path(scratch), 64, 15))
+            rows += measure_ranks(Path(scratch), 64, 15)
     sys.stdout.write(
         f"\n{trace.name}: {size / 1e6:,.0f} MB of JSON, {packed / 1e6:,.1f} MB packed, {events:,} events\n\n"
     )
@@ -95,7 +98,7 @@ def main() -> None:
         "|---|---:|---:|---:|---:|---|\n"
     )
     for row in rows:
-        reads_all = not row.step.startswith(("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS))
+        reads_all = not row.step.startswith(_PARTIAL)
         rate = f"{size / 1e6 / row.wall_s:,.0f}" if reads_all else ""
         event_rate = f"{events / row.wall_s:,.0f}" if reads_all else ""
         peaks = ", ".join(f"{role} {peak:,.0f}" for role, peak in sorted(row.peak_mb.items()))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.figures import Row, drain, run_alone, settle, timed
+from tests.bench.pages import measure_pages, measure_run
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
@@ -26,7 +27,7 @@ _HTA = (
 
 
 def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> list[Row]:
-    """Measure each answer, and then all answers at once, each time in a process that has not read the trace."""
+    """Measure each answer, all answers at once, and the pages, each time in a process that has not read the trace."""
     path, rows = f"/traces/{trace['id']}/analysis", list[Row]()
     small = server.upload(write_trace(folder / "small.json", TraceShape(steps=3)), wait=3600)
     listed = server.api.get(path).json()["analyses"]
@@ -41,8 +42,8 @@ def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> lis
     names.remove("compare")
     _forget(server, small)
     with timed(ALL, server, rows), ThreadPoolExecutor(len(names)) as clients:
-        list(clients.map(lambda name: drain(server, f"{path}/{name}"), names))
-    return rows
+        list(clients.map(lambda name: drain(server, f"{path}/{name}{_query(name, trace)}"), names))
+    return rows + measure_pages(server, str(trace["id"]), lambda: _forget(server, small))
 
 
 def _forget(server: Server, small: dict[str, Any]) -> None:
@@ -56,8 +57,8 @@ def _forget(server: Server, small: dict[str, Any]) -> None:
 
 
 def _query(name: str, trace: dict[str, Any]) -> str:
-    """Return the URL query of a question: a comparison needs a second trace, and gets the same trace."""
-    return f"?traces={trace['id']}" if name == "compare" else ""
+    """Return the URL query of a question: `compare` gets the same trace twice, and no sequence is too short."""
+    return {"compare": f"?traces={trace['id']}", "kernel_sequences": "?min_length=1"}.get(name, "")
 
 
 def measure_hta(folder: Path, path: Path | None) -> list[Row]:
@@ -86,8 +87,8 @@ def measure_hta(folder: Path, path: Path | None) -> list[Row]:
     return rows
 
 
-def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
-    """Measure one question about many ranks, each with a trace of the given size."""
+def measure_ranks(folder: Path, ranks: int, megabytes: int) -> list[Row]:
+    """Measure one question about many ranks, each with a trace of the given size, and the page of their run."""
     server = Server(folder / "many", perfetto_port=0, keep_ready=True).start()
     server.api.timeout = 3600
     rows: list[Row] = []
@@ -96,7 +97,8 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
         for rank in range(ranks):
             shape = sized(TraceShape(rank=rank, world_size=ranks, seed=rank), megabytes * 10**6)
             path = write_trace(folder / f"rank{rank}.json.gz", shape, compress="gzip")
-            traces.append(str(server.upload(path, wait=3600)["id"]))
+            trace = server.upload(path, wait=3600, group="run")
+            traces.append(str(trace["id"]))
             path.unlink()
         parameters = "&".join(f"traces={trace_id}" for trace_id in traces[1:])
         question = f"/traces/{traces[0]}/analysis/temporal_breakdown?{parameters}"
@@ -104,6 +106,7 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> Row:
         settle(server)
         with timed(f"{RANKS}: {ranks} of {megabytes} MB", server, rows):
             drain(server, question)
+        rows += measure_run(server, str(trace["group"]["id"]))
     finally:
         server.stop()
-    return rows[0]
+    return rows

@@ -86,6 +86,11 @@ class Memory:
             return  # the process ended during the sample
 
 
+def announce(step: str) -> None:
+    """Write the name of a step that begins to standard error."""
+    sys.stderr.write(f"{step} …\n")
+
+
 def settle(server: Server) -> None:
     """Wait until a server and its children are idle: after each trace, the server starts new warm processes."""
     quiet, last_time = 0, 0.0
@@ -103,6 +108,7 @@ def settle(server: Server) -> None:
 
 def run_alone(step: str, command: list[str]) -> Row:
     """Run a command, and measure its wall time and peak memory."""
+    announce(step)
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with Memory(process.pid, lambda _: "process") as memory:
@@ -129,6 +135,7 @@ def role_of(process: psutil.Process) -> str:
 @contextmanager
 def timed(step: str, server: Server, rows: list[Row]) -> Iterator[None]:
     """Measure a block of calls to the server, and append its row."""
+    announce(step)
     start = time.perf_counter()
     with Memory(server.pid, role_of) as memory:
         yield

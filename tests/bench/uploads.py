@@ -7,12 +7,11 @@ import shutil
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -113,25 +112,23 @@ def _delete_traces(server: Server) -> None:
 
 
 def _run_at_once(uploads: list[Callable[[], object]]) -> None:
-    threads = [threading.Thread(target=upload) for upload in uploads]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    """Run the uploads in threads; raise the error of the first one that fails."""
+    with ThreadPoolExecutor(len(uploads)) as threads:
+        for upload in [threads.submit(upload) for upload in uploads]:
+            upload.result()
 
 
 def _latencies(server: Server, uploads: list[Callable[[], object]]) -> list[float]:
     """List the traces again and again during the uploads; return the latency of each request in seconds."""
     latencies = []
-    with httpx.Client(trust_env=False) as client:
-        thread = threading.Thread(target=_run_at_once, args=[uploads])
-        thread.start()
-        while thread.is_alive():
+    with httpx.Client(trust_env=False) as client, ThreadPoolExecutor(1) as thread:
+        all_uploads = thread.submit(_run_at_once, uploads)
+        while not all_uploads.done():
             start = time.perf_counter()
             client.get(f"{server.url}/api/v1/traces").raise_for_status()
             latencies.append(time.perf_counter() - start)
             time.sleep(0.01)
-        thread.join()
+        all_uploads.result()
     return latencies
 
 
@@ -162,12 +159,15 @@ def tus(server: Server, path: Path) -> None:
 
 
 def _check_success(connection: socket.socket) -> None:
-    """Read the head of an answer, and exit unless its status is a success."""
+    """Read the head of an answer; raise `OSError` unless its status is a success."""
     answer = b""
     while b"\r\n\r\n" not in answer:
-        answer += connection.recv(1 << 16)
+        received = connection.recv(1 << 16)
+        if not received:
+            raise OSError("the server closed the connection during an upload")
+        answer += received
     if not answer.split(b" ", 2)[1].startswith(b"2"):
-        sys.exit(f"an upload failed: {answer.decode()}")
+        raise OSError(f"an upload failed: {answer.decode()}")
 
 
 @contextmanager
@@ -187,7 +187,9 @@ def _nginx(folder: Path) -> Iterator[str]:
     process = subprocess.Popen([command, "-p", str(prefix), "-c", str(prefix / "nginx.conf")])
     try:
         url = f"http://127.0.0.1:{port}"
-        while process.poll() is None:
+        while True:
+            if process.poll() is not None:
+                raise OSError(f"nginx ended with status {process.returncode}")
             try:
                 httpx.get(url, trust_env=False)
                 break

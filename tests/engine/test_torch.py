@@ -246,7 +246,7 @@ async def test_collectives_agree_with_the_analysis(engine: Path, name: str, tmp_
         expected = {**wait, "group_name": wait["process_group"], "in_nelems": wait["in_elements"]}
         expected["out_nelems"] = wait["out_elements"]
         assert (row["ts"] + oracle.base_ns, row["dur"]) == (wait["start_ns"], wait["duration_ns"])
-        assert {key: row[key] for key in columns} == {key: expected.get(key, row[key]) for key in columns}
+        assert {key: row[key] for key in columns} == {key: expected[key] for key in columns}
         if wait["source"] != "name":
             assert row["collective"] == wait["collective"]
 

@@ -1,5 +1,6 @@
 """Screenshots of the pages for the documents: ``python -m tests.web.screenshots``."""
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.conftest import DATA
 from tests.server import Server
 from tests.waiting import PATIENCE_S
 from tests.web.conftest import CHROMIUM, SWITCHES
+from tests.web.viewer import Viewer
 
 DOCS = Path(__file__).parents[2] / "docs"
 WIDTH = 1280
@@ -54,6 +56,10 @@ def main() -> None:
             page.get_by_test_id("sql-run").click()
             page.get_by_test_id("chart-query").wait_for()
             take(page, "sql", 900)
+            selection = json.dumps({"steps": [11]})
+            viewer = Viewer.open(page, f"{server.url}/api/v1/traces/{traces[0]['id']}/perfetto?selection={selection}")
+            viewer.expect_drawn("stream 20", 0.2)
+            take(page, "perfetto", 700)
         finally:
             browser.close()
             server.stop()

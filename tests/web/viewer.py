@@ -81,6 +81,11 @@ class Viewer:
         """Wait until the UI has drawn at least that share of a track's width."""
         self.page.wait_for_function(f"([title, share]) => ({_DRAWN})(title) >= share", arg=[title, share])
 
+    def expect_any_drawn(self) -> None:
+        """Wait until the UI has drawn slices in some track."""
+        titles = "[...document.querySelectorAll('.pf-track__title-popup')].map((node) => node.textContent)"
+        self.page.wait_for_function(f"window.app?.trace && {titles}.some((title) => ({_DRAWN})(title) > 0)")
+
     def search(self, text: str) -> int:
         """Search slices by name, go to the first one, and return their number."""
         box = self.page.locator(".pf-omnibox input")

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 def covered(starts: Ints, ends: Ints) -> int:

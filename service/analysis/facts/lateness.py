@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from service.analysis.facts.activity import LOADING
 from service.analysis.facts.coverage import Coverage
-from service.analysis.facts.intervals import Ints
+from service.analysis.facts.intervals import Flags, Ints
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
 
@@ -77,7 +77,7 @@ class DelaySplitter:
         starts, ends = intervals["start_ns"].to_numpy(), intervals["end_ns"].to_numpy()
         self._coverages = {cause: Coverage(starts[causes == cause], ends[causes == cause]) for cause in CAUSES}
 
-    def split(self, expected: Ints, launches: Ints, launch_known: Ints, starts: Ints) -> Mapping[str, Ints]:
+    def split(self, expected: Ints, launches: Ints, launch_known: Flags, starts: Ints) -> Mapping[str, Ints]:
         """Split the delay of each communication by cause.
 
         Args:

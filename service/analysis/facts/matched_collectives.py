@@ -9,10 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.analysis.facts.bandwidths import POINT_TO_POINT, kind_of
-from service.analysis.facts.intervals import Ints
+from service.analysis.facts.intervals import Flags, Ints
 from service.analysis.facts.lateness import BEFORE, CAUSES, HOST, DelaySplitter
-
-Flags = npt.NDArray[np.bool_]
 
 
 class MatchedCollectives:

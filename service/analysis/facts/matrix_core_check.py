@@ -98,7 +98,7 @@ def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
             Evidence("kernels of operators that could use tensor cores", could, "ns", place),
             Evidence("kernels of operators", total or 0, "ns"),
             Evidence("distinct kernel names, none of which uses tensor cores", len(scope.kernel_names), "names"),
-            *(Evidence(f"matrices are multiplied in {name}", 1, "precision") for name in sorted(precisions)),
+            *(Evidence(f"matrices are multiplied in {name}", 1, "precisions") for name in sorted(precisions)),
         ),
     )  # fmt: skip
 

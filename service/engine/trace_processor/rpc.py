@@ -45,7 +45,7 @@ def status(version: EngineVersion | None, trace_name: str = "") -> Any:
 
     Args:
         version: the engine's version; None if there is no engine.
-        trace_name: the name of the trace in the UI's question whether to use it; if it is empty, the UI does not ask.
+        trace_name: the name under which the UI offers the trace; if it is empty, the UI does not offer it.
     """
     if version is None:
         return wire.StatusResult(loaded_trace_name=trace_name, api_version=wire.API_VERSION)

@@ -1,7 +1,7 @@
 // What to try first, by the analysis `recommendations`: advice with its reason, its figures and its place, and the other checks.
 import { groupPageOf } from "./api.js";
 import { el } from "./dom.js";
-import { duration } from "./format.js";
+import { duration, plural } from "./format.js";
 import { recordsOf } from "./records.js";
 import { perfettoOf } from "./selection.js";
 import { readable } from "./units.js";
@@ -33,7 +33,7 @@ export function adviceOf({ tables }, traceOf) {
   const evidence = recordsOf(tables.evidence);
   const items = advice.map((row) => {
     const figures = evidence.filter(({ rule, device }) => rule === row.rule && device === row.device);
-    return el("li", { "data-rule": String(row.rule) }, el("p", {}, el("strong", {}, String(row.advice))), el("p", { class: "reason" }, String(row.reason), " ", ...linksOf(row, traceOf(row))), figuresOf(figures));
+    return el("li", { "data-rule": String(row.rule) }, el("p", {}, el("strong", {}, String(row.advice))), el("p", { class: "reason" }, String(row.reason), " ", ...linksOf(row, traceOf(row))), ...figuresOf(figures, row.rank));
   });
   const first = items.length > 0
     ? [el("h3", {}, "What to try first"), el("ol", { class: "advice", "data-testid": "advice" }, items)]
@@ -61,11 +61,27 @@ function linksOf({ rule, name, start_ns, end_ns }, trace) {
 /** @param {Row[]} rows */
 const haveSeveralRanks = (rows) => new Set(rows.map(({ rank }) => rank)).size > 1;
 
-/** @param {Row[]} figures */
-function figuresOf(figures) {
-  if (figures.length === 0) return null;
-  const several = haveSeveralRanks(figures);
-  return el("dl", { class: "figures small" }, figures.map(({ rank, measure, value, unit }) => el("div", {}, el("dt", {}, `${several ? `rank ${rank}: ` : ""}${measure}`), el("dd", {}, readable(/** @type {Int} */ (value), /** @type {string} */ (unit))))));
+/**
+ * The figures of some advice. If several ranks have figures, those of the other ranks are folded.
+ * @param {Row[]} figures
+ * @param {Row[string]} adviceRank the rank that the advice names
+ */
+function figuresOf(figures, adviceRank) {
+  if (!haveSeveralRanks(figures)) return figures.length > 0 ? [figureList(figures, "")] : [];
+  const byRank = Map.groupBy(figures, ({ rank }) => rank);
+  const [first] = byRank.has(adviceRank) ? [adviceRank] : byRank.keys();
+  const lists = [...byRank].map(([rank, ownFigures]) => ({ rank, list: figureList(ownFigures, `rank ${rank}: `) }));
+  const others = lists.filter(({ rank }) => rank !== first).map(({ list }) => list);
+  const summary = el("summary", {}, `Figures of ${plural(others.length, "other rank")}`);
+  return [...lists.filter(({ rank }) => rank === first).map(({ list }) => list), el("details", { class: "small", "data-testid": "advice-others" }, summary, others)];
+}
+
+/**
+ * @param {Row[]} figures
+ * @param {string} prefix
+ */
+function figureList(figures, prefix) {
+  return el("dl", { class: "figures small" }, figures.map(({ measure, value, unit }) => el("div", {}, el("dt", {}, `${prefix}${measure}`), el("dd", {}, readable(/** @type {Int} */ (value), /** @type {string} */ (unit))))));
 }
 
 /** @param {Row[]} checks */

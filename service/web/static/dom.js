@@ -80,7 +80,6 @@ export function bar(part, whole) {
 
 /**
  * Make a button that copies a text, or what a function returns at the click.
- * Pages over plain HTTP have no clipboard API: there it uses execCommand.
  * @param {string | (() => string)} text
  * @param {string} label
  * @param {string} caption
@@ -90,7 +89,6 @@ export function copyButton(text, label, caption = "Copy") {
   button.addEventListener("click", async () => {
     const copied = await copy(typeof text === "string" ? text : text());
     button.textContent = copied ? "Copied" : "Not allowed";
-    announce(copied ? "Copied" : "The browser does not allow copying");
     setTimeout(() => {
       button.textContent = caption;
     }, 1500);
@@ -98,8 +96,20 @@ export function copyButton(text, label, caption = "Copy") {
   return button;
 }
 
+/**
+ * Copy a text to the clipboard, and announce the result to screen readers.
+ * Pages over plain HTTP have no clipboard API: there it uses execCommand.
+ * @param {string} text
+ * @returns {Promise<boolean>} whether the browser allows copying
+ */
+export async function copy(text) {
+  const copied = await write(text);
+  announce(copied ? "Copied" : "The browser does not allow copying");
+  return copied;
+}
+
 /** @param {string} text */
-async function copy(text) {
+async function write(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
   const focused = /** @type {HTMLElement | null} */ (document.activeElement);
   const field = el("textarea", { class: "unseen", "aria-hidden": "true" });

@@ -42,7 +42,7 @@ export function deviceTime(devices, { barsMax = 16, hrefOf = () => undefined } =
 const labelOf = ({ rank, device }) => (rank === null ? `GPU ${device}` : `Rank ${rank} · GPU ${device}`);
 
 /**
- * "The GPU computes 17.5 % of 661 ms, and is idle 76.2 % …", of all GPUs together.
+ * "The GPU is idle 76.2 % of 661 ms, and computing 17.5 % …", of all GPUs together.
  * @param {Row[]} devices
  */
 function sentenceOf(devices) {
@@ -54,8 +54,8 @@ function sentenceOf(devices) {
   const subject = devices.length === 1 ? "The GPU is" : `The ${devices.length} GPUs are`;
   const each = devices.length === 1 ? duration(span) : `${duration(span / devices.length)} on average`;
   const waits = [
-    { part: sum("exposed_comm_ns"), words: "is communication that nothing hides" },
-    { part: sum("exposed_mem_ns"), words: "is copying that nothing hides" },
+    { part: sum("exposed_comm_ns"), words: "is exposed communication" },
+    { part: sum("exposed_mem_ns"), words: "is exposed copying" },
   ]
     .filter(({ part }) => part >= span * WORTH_SAYING)
     .map(({ part, words }) => `${share(part)} ${words}`);

@@ -27,7 +27,7 @@ ORDER BY sequence_number;
 -- Ops of the backward pass with their forward op: the last forward op to begin with the same sequence number. Each
 -- thread counts separately. A number that several threads use is ambiguous, and its ops are left out.
 CREATE OR REPLACE PERFETTO TABLE torch_backward(
-  -- Its slice.
+  -- Slice of the op.
   id JOINID(slice.id),
   -- Name of the op.
   name STRING,

@@ -140,7 +140,7 @@ ORDER BY external_id;
 
 -- Kernels, copies and memsets: all work of GPUs.
 CREATE OR REPLACE PERFETTO TABLE torch_kernel(
-  -- Its slice.
+  -- Slice of the work.
   id JOINID(slice.id),
   -- Name of the kernel, or kind of the copy.
   name STRING,

@@ -92,7 +92,7 @@ ORDER BY h.id;
 -- Ops, except for those that torch leaves out of its tables: `aten::is_leaf`, `aten::output_nr`, `aten::_version` and
 -- the profiler's own ops.
 CREATE OR REPLACE PERFETTO VIEW torch_op(
-  -- Its slice.
+  -- Slice of the op.
   id JOINID(slice.id),
   -- Name of the op.
   name STRING,

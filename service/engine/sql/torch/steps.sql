@@ -66,7 +66,7 @@ CREATE OR REPLACE PERFETTO TABLE torch_gpu_step(
   ts TIMESTAMP,
   -- Duration.
   dur DURATION,
-  -- Its slice.
+  -- Slice of the step.
   id JOINID(slice.id),
   -- Thread of the engine that shows the stream.
   utid JOINID(thread.id),
@@ -84,7 +84,7 @@ ORDER BY id;
 
 -- The step of a rank at a time: the last step that began by then; NULL if that step has ended by then.
 CREATE OR REPLACE PERFETTO FUNCTION torch_step_at(
-  -- Time.
+  -- Time to look up.
   ts TIMESTAMP,
   -- Rank in the job; NULL if it is unknown.
   rank LONG

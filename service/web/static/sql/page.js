@@ -1,7 +1,7 @@
 // The SQL page of a trace: an editor with completion, queries to choose from, and the result as a chart and a table.
 import { Problem, api, getJson, pageOf } from "../api.js";
 import { chooseArgs } from "../args.js";
-import { announce, byId } from "../dom.js";
+import { byId, copy } from "../dom.js";
 import { showProblem } from "../problem.js";
 import { startCompletion } from "./completion.js";
 import { startLibrary } from "./library.js";
@@ -47,10 +47,7 @@ function startQueries(trace) {
     },
     onAnswer: completion.readSchema,
   });
-  byId("sql-link").addEventListener("click", async () => {
-    await navigator.clipboard?.writeText(addressOf(input.value));
-    announce("The link is copied");
-  });
+  byId("sql-link").addEventListener("click", () => copy(addressOf(input.value)));
   // A link on another site may fill the field, but must not start an engine.
   if (parameters.has("q") && document.referrer.startsWith(`${location.origin}/`)) run();
 }
