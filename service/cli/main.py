@@ -10,6 +10,8 @@ from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
+from tracedock.client import DEFAULT_URL, Client
+from tracedock.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from typer.core import TyperGroup
 
 from service.cli import (
@@ -26,8 +28,6 @@ from service.cli import (
     traces,
     write_report,
 )
-from service.cli.client import DEFAULT_URL, Client
-from service.cli.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
 
 REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
@@ -99,7 +99,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        print(f"tracedock {version('tracedock')}")
+        print(f"tracedock {version('tracedock-server')}")
         raise typer.Exit
 
 
