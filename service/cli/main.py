@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from service.cli import (
     analyze,
     download,
+    gate,
     groups,
     imports,
     jobs,
@@ -36,6 +37,7 @@ REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 SECTIONS = {
     "Traces": ("upload", "import", "ls", "show", "download", "rm", "groups"),
     "Questions": ("analyze", "report", "query", "open"),
+    "Regressions": ("gate", "baseline", "history"),
     "Parts and runs": ("split", "merge"),
     "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token"),
 }
@@ -136,10 +138,13 @@ app.command()(split_merge.merge)
 app.command()(sql.query)
 app.command()(analyze.analyze)
 app.command("report")(write_report.write_report)
+app.command()(gate.gate)
+app.command()(gate.history)
 app.command("import")(imports.import_files)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
 app.command()(server.doctor)
+app.add_typer(gate.app, name="baseline")
 app.add_typer(groups.app, name="groups")
 app.add_typer(imports.app, name="imports")
 app.add_typer(jobs.app, name="jobs")
