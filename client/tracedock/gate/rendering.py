@@ -15,8 +15,10 @@ from tracedock.gate.runs import Run
 from tracedock.gate.significance import Value
 from tracedock.gate.verdicts import Outcome, RuleVerdict, Verdict
 
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
-_SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+Scales = tuple[tuple[int, str], ...]
+
+_TIMES: Scales = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
+_SIZES: Scales = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _LINE_COLUMNS = (
     *("outcome", "rule", "rank", "baseline", "candidate", "unit", "change_pct", "p_value", "adjusted_p"),
     *("baseline_steps", "candidate_steps"),

@@ -71,7 +71,7 @@ class Samples:
 def tables_of(answer: bytes) -> tuple[dict[str, list[Row]], list[str]]:
     """Return the rows of each table of an answer, as dictionaries, and notes about the traces that it left out."""
     document = json.loads(answer)
-    tables = {}
+    tables: dict[str, list[Row]] = {}
     for name, table in document["tables"].items():
         names = [column["name"] for column in table["columns"]]
         tables[name] = [dict(zip(names, row)) for row in table["rows"]]  # noqa: B905 - Python 3.9 has no strict zip
@@ -198,15 +198,19 @@ def _name_column(figure: Figure) -> str:
 def _quantity(quantity: str, rows: Sequence[Row]) -> Value | None:
     """Return a quantity of the rows of one step; None for a mean or a maximum of nothing."""
     if quantity == "device":
-        return sum(row["device_total_ns"] for row in rows)
+        return _total(rows, "device_total_ns")
     is_call = bool(rows) and "calls" in rows[0]
-    total = sum(row["host_total_ns" if is_call else "sum_ns"] for row in rows)
-    count = sum(row["calls" if is_call else "count"] for row in rows)
+    total = _total(rows, "host_total_ns" if is_call else "sum_ns")
+    count = _total(rows, "calls" if is_call else "count")
     if quantity in {"sum", "count"}:
         return total if quantity == "sum" else count
     if not count:
         return None
-    return Fraction(total, count) if quantity == "mean" else max(row["max_ns"] for row in rows)
+    return Fraction(total, count) if quantity == "mean" else max(int(row["max_ns"]) for row in rows)
+
+
+def _total(rows: Sequence[Row], column: str) -> int:
+    return sum(int(row[column]) for row in rows)
 
 
 def _key(row: Row) -> Key:

@@ -210,7 +210,7 @@ def summary(samples: Samples, statistic: str) -> Value | None:
     if not samples.values:
         return None
     values = [Fraction(value) for value in samples.values]
-    result = median(values) if statistic == "median" else sum(values) / len(values)
+    result = Fraction(median(values) if statistic == "median" else sum(values) / len(values))
     return int(result) if result.denominator == 1 else result
 
 
