@@ -61,6 +61,12 @@ def test_bad_names_are_refused(server: Server, run: tuple[str, list[str]], name:
     assert code_of(answer) == (400, "bad_baseline_name")
 
 
+@pytest.mark.parametrize("target", ["nowhere", "\\ud800", "\\u0000", "' OR 1=1"])
+def test_unknown_targets_are_refused_whatever_they_are(server: Server, target: str) -> None:
+    answer = server.api.put("/baselines/main", content=f'{{"target": "{target}"}}')
+    assert answer.status_code in {404, 422}, answer.text
+
+
 def test_unknown_targets_are_refused(server: Server) -> None:
     assert code_of(server.api.put("/baselines/main", json={"target": "nowhere"})) == (404, "unknown_trace")
     assert server.api.put("/baselines/main", json={}).status_code == 422

@@ -182,12 +182,13 @@ def shown(value: Value | None, figure: Figure) -> str:
         return "-"
     if not figure.unit:
         return f"{float(value):,.10g}"
+    size = abs(Fraction(value))
     scales = _TIMES if figure.unit == "ns" else _SIZES
     for factor, unit in scales:
-        if abs(value) >= factor:
+        if size >= factor:
             return (
                 f"{float(value) / factor:.4g} {unit}"
-                if abs(value) < 1000 * factor
+                if size < 1000 * factor
                 else f"{float(value) / factor:,.1f} {unit}"
             )
     return f"{float(value):.4g} {'ns' if figure.unit == 'ns' else 'B'}"
