@@ -1,26 +1,28 @@
 """The commands `gate` and `history`, and the command group `baseline`."""
 
+# ruff: noqa: PLC0415 - what these commands need is imported when they run, so that others start quickly
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from tracedock.client import Client
 from tracedock.errors import ClientError
-from tracedock.gate import command
-from tracedock.gate.history import LIMIT
-from tracedock.gate.rules import Figure
-from tracedock.gate.runs import ANALYSIS, WARMUP, Run, tables_of, wanted_tables
-from tracedock.gate.server import BASELINE_PREFIX, WAIT_S
-from tracedock.gate.verdicts import LEVEL
+from tracedock.gate.defaults import LEVEL, LIMIT, WAIT_S, WARMUP, exit_code_of
 
 from service.cli import local
 from service.cli.arguments import file_of
 from service.cli.report import report
 from service.cli.traces import AsJson
+
+if TYPE_CHECKING:
+    from tracedock.gate.command import Resolve
+    from tracedock.gate.rules import Figure
+    from tracedock.gate.runs import Run
 
 _TRACES = ("*.json", "*.json.gz", "*.json.zst")
 """Patterns of the files of a folder that are the ranks of a run."""
@@ -83,6 +85,8 @@ def gate(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
 
     Exit codes: 0 passed, 1 regression, 2 refused or wrong usage, 3 no server reached, 4 undecided: too few steps.
     """
+    from tracedock.gate import command
+
     client: Client = ctx.obj
     options = command.GateOptions(
         baseline, candidate, rules or [], level, warmup, each_rank, undecided.value, form.value, outputs or [], wait
@@ -90,13 +94,16 @@ def gate(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     _exit(lambda: command.run_gate(options, _resolving(client, wait), client.url))
 
 
-def _resolving(client: Client, wait: float) -> command.Resolve:
+def _resolving(client: Client, wait: float) -> Resolve:
     """Return a function that finds runs in files, and on the server."""
-    on_server = command.on_server(client, wait)
+    from tracedock.gate.command import on_server
+    from tracedock.gate.server import BASELINE_PREFIX
+
+    find = on_server(client, wait)
 
     def resolve(text: str, figures: Sequence[Figure]) -> Run:
         files = [] if text.startswith(BASELINE_PREFIX) else _files_of(client, text)
-        return _run_of_files(files, text, figures) if files else on_server(text, figures)
+        return _run_of_files(files, text, figures) if files else find(text, figures)
 
     return resolve
 
@@ -114,6 +121,8 @@ def _files_of(client: Client, text: str) -> list[Path]:
 
 
 def _run_of_files(files: Sequence[Path], name: str, figures: Sequence[Figure]) -> Run:
+    from tracedock.gate.runs import ANALYSIS, Run, tables_of, wanted_tables
+
     answer = local.analysis(
         files, ANALYSIS, parameters={"only": wanted_tables(figures)}, selection=None, form="json", table=None
     )
@@ -138,11 +147,11 @@ def history(
 
     A group counts as one upload, and its traces do not count again.
     """
+    from tracedock.gate.command import run_history
+
     client: Client = ctx.obj
     _exit(
-        lambda: command.run_history(
-            client, figure, name=name, baseline=baseline, limit=limit, warmup=warmup, as_json=as_json
-        )
+        lambda: run_history(client, figure, name=name, baseline=baseline, limit=limit, warmup=warmup, as_json=as_json)
     )
 
 
@@ -155,13 +164,13 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the b
 def list_baselines(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the baselines, by name."""
     if ctx.invoked_subcommand is None:
-        _exit(lambda: command.run_baseline(ctx.obj, "ls", as_json=as_json))
+        _baseline(ctx.obj, "ls", as_json=as_json)
 
 
 @app.command()
 def show(ctx: typer.Context, name: NameArgument, as_json: AsJson = False) -> None:
     """List the traces and groups that a baseline has had, the present one first."""
-    _exit(lambda: command.run_baseline(ctx.obj, "show", name, as_json=as_json))
+    _baseline(ctx.obj, "show", name, as_json=as_json)
 
 
 @app.command("set")
@@ -172,13 +181,19 @@ def set_to(
     as_json: AsJson = False,
 ) -> None:
     """Set a baseline to a trace or a group."""
-    _exit(lambda: command.run_baseline(ctx.obj, "set", name, target, as_json=as_json))
+    _baseline(ctx.obj, "set", name, target, as_json=as_json)
 
 
 @app.command()
 def rm(ctx: typer.Context, name: NameArgument) -> None:
     """Delete a baseline with its history; its traces and groups stay."""
-    _exit(lambda: command.run_baseline(ctx.obj, "rm", name))
+    _baseline(ctx.obj, "rm", name)
+
+
+def _baseline(client: Client, action: str, name: str = "", target: str = "", *, as_json: bool = False) -> None:
+    from tracedock.gate.command import run_baseline
+
+    _exit(lambda: run_baseline(client, action, name, target, as_json=as_json))
 
 
 def _exit(run: Callable[[], int]) -> None:
@@ -189,5 +204,5 @@ def _exit(run: Callable[[], int]) -> None:
         raise
     except (ClientError, OSError) as error:
         report(error)
-        code = command.exit_code_of(error)
+        code = exit_code_of(error)
     raise typer.Exit(code)

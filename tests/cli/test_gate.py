@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tracedock.client import Client
-from tracedock.gate.command import add_commands
+from tracedock.gate.parser import add_commands
 from typer.testing import CliRunner, Result
 
 from service.cli.main import app

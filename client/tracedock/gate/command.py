@@ -1,12 +1,7 @@
-"""The commands `gate`, `baseline` and `history`, for both command lines.
-
-`run_gate`, `run_baseline` and `run_history` do the work; `add_commands` adds them to a parser of argparse, whose
-arguments then have `run`, a function that takes the arguments and a client, and returns the exit code.
-"""
+"""The commands `gate`, `baseline` and `history`: what both command lines run; each returns the exit code."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -15,20 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tracedock.client import Client
-from tracedock.errors import ClientError, UnreachableError
 from tracedock.gate import history, rendering, server
+from tracedock.gate.defaults import LEVEL, LIMIT, PASSED, REGRESSION, WAIT_S, WARMUP, WHEN_UNDECIDED
 from tracedock.gate.rules import Figure, RuleError, parse_figure, parse_rule
-from tracedock.gate.runs import WARMUP, Run
-from tracedock.gate.verdicts import LEVEL, Outcome, Verdict, judge
+from tracedock.gate.runs import Run
+from tracedock.gate.verdicts import Outcome, Verdict, judge
 
-PASSED, REGRESSION, REFUSED, UNREACHABLE, UNDECIDED = 0, 1, 2, 3, 4
-"""Exit codes of `gate`: a refusal is never mistaken for a regression."""
-EXIT_CODES = (
-    "Exit codes: 0 passed, 1 regression, 2 refused or wrong usage, 3 no server reached, 4 undecided: too few steps."
-)
-FORMS = ("table", "json", "junit", "markdown")
-WHEN_UNDECIDED = {"stop": UNDECIDED, "pass": PASSED, "fail": REGRESSION}
-"""Exit codes for an undecided gate, by the value of `--undecided`."""
 _JUNIT = {"stop": "error", "pass": "skipped", "fail": "failure"}
 _SUFFIXES = {".json": "json", ".xml": "junit", ".md": "markdown", ".markdown": "markdown"}
 
@@ -62,10 +49,10 @@ class GateOptions:
     undecided: str = "stop"
     form: str = "table"
     outputs: Sequence[Path] = ()
-    wait: float = server.WAIT_S
+    wait: float = WAIT_S
 
 
-def on_server(client: Client, wait: float = server.WAIT_S) -> Resolve:
+def on_server(client: Client, wait: float = WAIT_S) -> Resolve:
     """Return a function that finds runs on a server."""
     return lambda text, figures: server.run_of(client, server.find_target(client, text), figures, wait)
 
@@ -170,12 +157,14 @@ def run_history(
     *,
     name: str | None = None,
     baseline: str | None = None,
-    limit: int = history.LIMIT,
+    limit: int = LIMIT,
     warmup: int = WARMUP,
     as_json: bool = False,
 ) -> int:
     """Print a figure of the latest uploads that match a name, or of the targets of a baseline; return the exit code."""
     parsed = parse_figure(figure)
+    if limit < 1 or warmup < 0:
+        raise RuleError("The limit is at least 1, and the number of steps to leave out can't be negative.")
     if name is not None and baseline is not None:
         raise RuleError("Give --name or --baseline, not both.")
     uploads = (
@@ -199,89 +188,3 @@ def _exact(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
         [r"\N" if row[name] is None else rendering.visible(str(row[name])) for name in history.COLUMNS] for row in rows
     ]
     return [[*history.COLUMNS], *lines]
-
-
-# -- argparse ---------------------------------------------------------------------------------------------------------
-
-
-def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add `gate`, `baseline` and `history` to the subcommands of a parser."""
-    gate = commands.add_parser(
-        "gate", help="Fail if a candidate's steps cost more than a baseline's.", epilog=EXIT_CODES
-    )
-    gate.add_argument("baseline", metavar="BASELINE", help="Trace, group, or @NAME of a baseline.")
-    gate.add_argument("candidate", metavar="CANDIDATE", help="Trace or group.")
-    gate.add_argument(
-        "--rule", action="append", default=[], metavar="RULE", help="Such as step.median<+3%% (repeatable)."
-    )
-    gate.add_argument("--level", type=float, default=LEVEL, help="Level of significance of all rules together.")
-    gate.add_argument(
-        "--warmup", type=int, default=WARMUP, metavar="N", help="Steps to leave out at each cycle's start."
-    )
-    gate.add_argument("--each-rank", action="store_true", help="Apply each rule to each rank.")
-    gate.add_argument("--undecided", choices=[*WHEN_UNDECIDED], default="stop", help="What too few steps mean.")
-    gate.add_argument("--format", "-f", choices=FORMS, default="table", help="Form of the standard output.")
-    gate.add_argument("--output", "-o", type=Path, action="append", default=[], metavar="FILE",
-                      help="Write .json, .xml or .md, too (repeatable).")  # fmt: skip
-    gate.add_argument("--wait", type=float, default=server.WAIT_S, metavar="SECONDS", help="Wait for traces.")
-    gate.set_defaults(run=_guarded(_gate))
-    baseline = commands.add_parser("baseline", help="List, show, set or remove named baselines.")
-    baseline.add_argument("action", choices=["ls", "show", "set", "rm"], nargs="?", default="ls")
-    baseline.add_argument("name", nargs="?", default="", metavar="NAME")
-    baseline.add_argument("target", nargs="?", default="", metavar="TARGET", help="Trace or group.")
-    baseline.add_argument("--json", action="store_true", help="Print JSON.")
-    baseline.set_defaults(run=_guarded(_baseline))
-    past = commands.add_parser("history", help="Show a figure of the latest uploads.")
-    past.add_argument("figure", metavar="FIGURE", help="Such as step.median.")
-    past.add_argument("--name", metavar="PATTERN", help="Uploads with these names, such as 'main-*'.")
-    past.add_argument("--baseline", metavar="NAME", help="The targets that a baseline has had.")
-    past.add_argument("--limit", type=int, default=history.LIMIT, metavar="N", help="At most this many uploads.")
-    past.add_argument(
-        "--warmup", type=int, default=WARMUP, metavar="N", help="Steps to leave out at each cycle's start."
-    )
-    past.add_argument("--json", action="store_true", help="Print JSON.")
-    past.set_defaults(run=_guarded(_history))
-
-
-def _guarded(run: Callable[[argparse.Namespace, Client], int]) -> Callable[[argparse.Namespace, Client], int]:
-    """Return a command that reports errors, and returns their exit code."""
-
-    def guarded(args: argparse.Namespace, client: Client) -> int:
-        try:
-            return run(args, client)
-        except BrokenPipeError:
-            raise
-        except (ClientError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return exit_code_of(error)
-
-    return guarded
-
-
-def exit_code_of(error: Exception) -> int:
-    """Return the exit code of an error, which is never that of a regression."""
-    return UNREACHABLE if isinstance(error, UnreachableError) else REFUSED
-
-
-def _gate(args: argparse.Namespace, client: Client) -> int:
-    options = GateOptions(
-        args.baseline, args.candidate, args.rule, args.level, args.warmup, args.each_rank, args.undecided, args.format,
-        args.output, args.wait,
-    )  # fmt: skip
-    for text in (args.baseline, args.candidate):
-        if Path(text).exists() and ("/" in text or "\\" in text):
-            raise RuleError(f"{text} is a file: comparing files without a server needs the package tracedock-server.")
-    return run_gate(options, on_server(client, args.wait), client.url)
-
-
-def _baseline(args: argparse.Namespace, client: Client) -> int:
-    if (args.action != "ls" and not args.name) or (args.action == "set") != bool(args.target):
-        raise RuleError("The forms are: baseline ls; baseline show NAME; baseline set NAME TARGET; baseline rm NAME.")
-    return run_baseline(client, args.action, args.name, args.target, as_json=args.json)
-
-
-def _history(args: argparse.Namespace, client: Client) -> int:
-    return run_history(
-        client, args.figure, name=args.name, baseline=args.baseline, limit=args.limit, warmup=args.warmup,
-        as_json=args.json,
-    )  # fmt: skip

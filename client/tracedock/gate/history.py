@@ -10,15 +10,14 @@ from typing import Any
 
 from tracedock.client import Client
 from tracedock.errors import ApiError
+from tracedock.gate.defaults import WAIT_S, WARMUP
 from tracedock.gate.rendering import aligned, number, shown, visible
 from tracedock.gate.rules import Figure, RuleError, matches
-from tracedock.gate.runs import WARMUP, Samples, samples_of
-from tracedock.gate.server import WAIT_S, Target, baseline, run_of
+from tracedock.gate.runs import Samples, samples_of
+from tracedock.gate.server import Target, baseline, run_of
 from tracedock.gate.significance import Value
 from tracedock.gate.verdicts import TESTS, summary
 
-LIMIT = 20
-"""Number of uploads by default."""
 COLUMNS = ("at", "id", "name", "value", "unit", "steps", "change_pct", "p_value", "reason")
 
 

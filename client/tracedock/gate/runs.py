@@ -9,17 +9,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Optional
 
+from tracedock.gate.defaults import WARMUP
 from tracedock.gate.rules import Figure, RuleError
 from tracedock.gate.significance import Value
 
 ANALYSIS = "step_figures"
 """The analysis that has the figures of steps."""
-WARMUP = 1
-"""Steps at the start of each cycle that are left out by default.
-
-The first step that a profiler records has no step before it whose work is still running on the device, and may bear
-the start of the profiler. PyTorch's own schedules have a `warmup` for the latter.
-"""
 _LISTED_MAX = 8
 
 Row = Mapping[str, Any]

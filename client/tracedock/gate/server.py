@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 from tracedock.client import Client, Json
 from tracedock.errors import ApiError
+from tracedock.gate.defaults import WAIT_S
 from tracedock.gate.rules import Figure
 from tracedock.gate.runs import ANALYSIS, Run, tables_of, wanted_tables
 
 BASELINE_PREFIX = "@"
 """Character before the name of a baseline, where a trace or a group may stand, too."""
-WAIT_S = 600.0
 _NOT_FOUND = 404
 
 

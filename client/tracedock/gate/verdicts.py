@@ -8,12 +8,11 @@ from enum import Enum
 from fractions import Fraction
 from statistics import median
 
+from tracedock.gate.defaults import LEVEL, WARMUP
 from tracedock.gate.rules import Figure, Rule, RuleError
-from tracedock.gate.runs import WARMUP, Rank, Run, Samples, matching_rows, names_of, samples_of
+from tracedock.gate.runs import Rank, Run, Samples, matching_rows, names_of, samples_of
 from tracedock.gate.significance import Value, fisher_pitman, holm, least_p, mann_whitney, steps_needed
 
-LEVEL = 0.05
-"""Probability, at most, that a gate fails though no figure exceeds what its rule allows."""
 _NAMES_MAX = 5
 
 TESTS = {

@@ -4,9 +4,10 @@ import random
 from itertools import count
 
 import pytest
+from tracedock.gate.defaults import LEVEL
 from tracedock.gate.rules import parse_rule
 from tracedock.gate.runs import Run, samples_of
-from tracedock.gate.verdicts import LEVEL, Outcome, judge
+from tracedock.gate.verdicts import Outcome, judge
 
 from tests.client.gate.conftest import RunOf
 from tests.client.gate.noisy import run_events
