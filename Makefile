@@ -64,9 +64,9 @@ $(VENV)/.python:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
+$(VENV)/.run: $(VENV)/.python pyproject.toml client/pyproject.toml constraints.txt
 	@echo "Installing the pinned packages: about half a minute."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e client -e .
 	@echo "Fetching trace_processor v54.0 and the Perfetto UI v52.0, 20 MB, by hash: a few seconds."
 	@$(BIN)/python -m service.engine
 	@echo "Compiling what reads, renders and analyses traces: about twenty seconds."
@@ -76,7 +76,7 @@ $(VENV)/.run: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.run
 	@echo "Installing the tools of the tests: a few seconds."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e client -e '.[dev]'
 	@$(BIN)/python -m tests.web.npm_scripts
 	@touch $@
 

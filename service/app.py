@@ -31,6 +31,7 @@ from service.http.middleware.routing import RouteMiddleware
 from service.http.parameters import check_request
 from service.http.routes import (
     analysis,
+    baselines,
     derived_traces,
     download,
     groups,
@@ -103,6 +104,7 @@ class Application:
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
             *(jobs.router, derived_traces.router, analysis.router, uploads.router, imports.router, groups.router),
+            baselines.router,
             *(traces.router, library.router, reports.router, login.api),
         ):
             app.include_router(router, prefix="/api/v1", responses=PROBLEMS, dependencies=checked)

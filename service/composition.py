@@ -30,6 +30,7 @@ from service.operations.sessions import SessionOperations
 from service.operations.traces import TraceOperations
 from service.settings import Settings
 from service.store.audit import Audit
+from service.store.baselines import Baselines
 from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.store.groups import Groups
@@ -137,6 +138,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         room=room,
         catalog=catalog,
         groups=groups,
+        baselines=Baselines(catalog.connection),
         library=Library(catalog.connection),
         jobs=jobs,
         idempotency=Idempotency(catalog.connection),

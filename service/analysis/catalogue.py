@@ -21,6 +21,7 @@ from service.analysis import (
     overview,
     queue_length,
     recommendations,
+    step_figures,
     steps,
     temporal_breakdown,
 )
@@ -49,6 +50,7 @@ QUESTIONS: dict[str, Question] = {
         dataloader,
         recommendations,
         compare,
+        step_figures,
         critical_path,
         overview,
     )

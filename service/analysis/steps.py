@@ -82,11 +82,11 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     return {
         "steps": table_of(_STEPS, steps),
         "average": table_of_rows(_AVERAGE, average),
-        "communication": table_of(_COMMUNICATION, {**about, **_hidden(windows, covers)}),
+        "communication": table_of(_COMMUNICATION, {**about, **hidden_communication(windows, covers)}),
     }
 
 
-def _hidden(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
+def hidden_communication(windows: Windows, covers: list[Coverage]) -> dict[str, Ints]:
     """Return, for each window, the time with computing only, communication only, both, and neither."""
     computing, communicating = covers[KERNEL] or covers[CPU_EXEC], covers[COMMUNICATION]
     computes, communicates, either = (

@@ -1,1 +1,1 @@
-"""The command line, and the HTTP client, which scripts can use as well."""
+"""The command line."""

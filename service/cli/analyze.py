@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, NamedTuple, TextIO
 
 import typer
+from tracedock.client import Client, Json
 
 from service.cli import local
 from service.cli.arguments import file_of
-from service.cli.client import Client, Json
 from service.cli.jobs import run_job
 from service.cli.output import atomic
 from service.cli.render import Column, dashed, on_terminal, print_json, print_result, print_table, write_lines

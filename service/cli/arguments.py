@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-
-from service.cli.client import Client
-from service.cli.errors import (
+from tracedock.client import Client
+from tracedock.errors import (
     AmbiguousFileError,
     AmbiguousTargetError,
     AmbiguousTraceError,
@@ -18,6 +17,7 @@ from service.cli.errors import (
     ClientError,
     UnreachableError,
 )
+
 from service.cli.report import note
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from tracedock.client import Client, Download, Json
 
 from service.cli import local
 from service.cli.arguments import file_of
-from service.cli.client import Client, Download, Json
 from service.cli.output import STDOUT, atomic, check_target
 from service.cli.progress import stages
 from service.cli.selection import selecting

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from tracedock.client import Client, Json
 
-from service.cli.client import Client, Json
 from service.cli.jobs import run_job
 from service.cli.render import Column, grouped, on_terminal, print_json, print_table, visible
 from service.cli.report import note

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from tracedock.client import Client, Json
+from tracedock.errors import ApiError
 
-from service.cli.client import Client, Json
-from service.cli.errors import ApiError
 from service.cli.progress import stages
 from service.cli.render import Column, dashed, on_terminal, print_facts, print_json, print_table
 from service.cli.report import note

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
+from tracedock.client import Json, ReportForm
+from tracedock.errors import ApiError
 
-from service.cli.client import Json, ReportForm
-from service.cli.errors import ApiError
 from service.cli.output import atomic, refuse_to_replace
 from service.cli.progress import Stages, stages
 from service.cli.report import note

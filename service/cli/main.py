@@ -10,11 +10,14 @@ from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
+from tracedock.client import DEFAULT_URL, Client
+from tracedock.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from typer.core import TyperGroup
 
 from service.cli import (
     analyze,
     download,
+    gate,
     groups,
     imports,
     jobs,
@@ -26,8 +29,6 @@ from service.cli import (
     traces,
     write_report,
 )
-from service.cli.client import DEFAULT_URL, Client
-from service.cli.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from service.cli.report import report
 
 REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
@@ -36,6 +37,7 @@ REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 SECTIONS = {
     "Traces": ("upload", "import", "ls", "show", "download", "rm", "groups"),
     "Questions": ("analyze", "report", "query", "open"),
+    "Regressions": ("gate", "baseline", "history"),
     "Parts and runs": ("split", "merge"),
     "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token"),
 }
@@ -99,7 +101,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        print(f"tracedock {version('tracedock')}")
+        print(f"tracedock {version('tracedock-server')}")
         raise typer.Exit
 
 
@@ -136,10 +138,13 @@ app.command()(split_merge.merge)
 app.command()(sql.query)
 app.command()(analyze.analyze)
 app.command("report")(write_report.write_report)
+app.command()(gate.gate)
+app.command()(gate.history)
 app.command("import")(imports.import_files)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
 app.command()(server.doctor)
+app.add_typer(gate.app, name="baseline")
 app.add_typer(groups.app, name="groups")
 app.add_typer(imports.app, name="imports")
 app.add_typer(jobs.app, name="jobs")

@@ -18,8 +18,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.text import Text
+from tracedock.client import BytesReceived, BytesSent, Watcher
 
-from service.cli.client import BytesReceived, BytesSent, Watcher
 from service.cli.render import grouped, size, visible
 
 

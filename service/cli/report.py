@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from service.cli.errors import ApiError
+from tracedock.errors import ApiError
+
 from service.cli.render import Column, draw_table, visible
 
 _REQUEST_STATUS = 200

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
+from tracedock.client import Json
 
-from service.cli.client import Json
 from service.cli.units import nanoseconds
 from service.trace.selection_fields import (
     FIELDS,

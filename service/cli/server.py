@@ -9,9 +9,9 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from tracedock.client import Client
+from tracedock.errors import ClientError
 
-from service.cli.client import Client
-from service.cli.errors import ClientError
 from service.cli.render import Column, on_terminal, print_table
 from service.cli.report import ingest_error, note, report
 from service.cli.traces import send

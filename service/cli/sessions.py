@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import typer
+from tracedock.client import Client, Json
+from tracedock.errors import ApiError
 
-from service.cli.client import Client, Json
-from service.cli.errors import ApiError
 from service.cli.render import Column, grouped, on_terminal, print_json, print_table, size, visible
 from service.cli.report import note
 from service.cli.selection import as_text

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from tracedock.client import Client, Json
 
 from service.cli import local
 from service.cli.arguments import file_of
-from service.cli.client import Client, Json
 from service.cli.jobs import run_job
 from service.cli.output import check_target
 from service.cli.render import Column, dashed, grouped, on_terminal, print_json, print_table, size

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from tracedock.client import DEFAULT_LIMIT, DEFAULT_TIMEOUT_S, Client, Json
 
-from service.cli.client import DEFAULT_LIMIT, DEFAULT_TIMEOUT_S, Client, Json
 from service.cli.output import atomic
 from service.cli.progress import stages
 from service.cli.render import on_terminal, print_result, write_lines

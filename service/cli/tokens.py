@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from tracedock.errors import ApiError
 
-from service.cli.errors import ApiError
 from service.cli.render import Column, on_terminal, print_table
 from service.cli.report import note
 from service.cli.server import settings_of

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from tracedock.client import Client, Json
+from tracedock.errors import ApiError, ClientError, DigestMismatchError
 
-from service.cli.client import Client, Json
-from service.cli.errors import ApiError, ClientError, DigestMismatchError
 from service.cli.progress import stages
 from service.cli.render import Column, grouped, on_terminal, print_facts, print_json, print_table, size, visible
 from service.cli.report import ingest_error, note, report

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from tracedock.client import Json, ReportForm
 
 from service.cli import local
 from service.cli.arguments import file_of
-from service.cli.client import Json, ReportForm
 from service.cli.render import on_terminal
 from service.cli.selection import selecting
 from service.cli.split_merge import LocalArgument

@@ -1,7 +1,7 @@
 """The API's JSON objects, built from the records of the stores, the jobs and the engines."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +10,7 @@ from service.http import shapes
 from service.http.cursors import timestamp
 from service.jobs.job_monitor import JobMonitor
 from service.operations.groups import RankReport
+from service.store.baselines import Baseline
 from service.store.catalog import INGEST, State, Trace
 from service.store.groups import Group
 from service.store.imports import Imports, Order
@@ -188,6 +189,24 @@ def group_object(group: Group, report: RankReport) -> shapes.Group:
         cycles_by=report.cycles_by,
         ranks=ranks,
     )
+
+
+def baseline_in_brief(entry: Baseline) -> shapes.BaselineInBrief:
+    """Return a baseline as lists show it."""
+    return shapes.BaselineInBrief(name=entry.name, **_entry_fields(entry))
+
+
+def baseline_object(history: Sequence[Baseline]) -> shapes.Baseline:
+    """Return a baseline with its history, whose first entry is the present one."""
+    entries = [shapes.BaselineEntry(**_entry_fields(entry)) for entry in history]
+    return shapes.Baseline(name=history[0].name, **_entry_fields(history[0]), history=entries)
+
+
+def _entry_fields(entry: Baseline) -> dict[str, Any]:
+    return {
+        "kind": entry.kind, "target": entry.target, "target_name": entry.target_name,
+        "set_at": timestamp(entry.set_ns),
+    }  # fmt: skip
 
 
 def session_object(session: Session) -> shapes.Session:

@@ -44,6 +44,8 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.UnknownGroup: 404,
     errors.BadGroupName: 400,
     errors.GroupExists: 409,
+    errors.UnknownBaseline: 404,
+    errors.BadBaselineName: 400,
     errors.UnknownJob: 404,
     errors.NotReady: 409,
     errors.BadCursor: 400,

@@ -22,6 +22,7 @@ from service.operations.groups import GroupOperations
 from service.operations.sessions import SessionOperations
 from service.operations.traces import TraceOperations
 from service.settings import Settings
+from service.store.baselines import Baselines
 from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.store.groups import Groups
@@ -43,6 +44,7 @@ class Services:
         room: the disk space of the data folder.
         catalog: the records of traces.
         groups: the records of groups.
+        baselines: the names of the traces and groups that others are compared with.
         library: the list of runs and single traces.
         jobs: the records of jobs.
         idempotency: the records of idempotency keys.
@@ -69,6 +71,7 @@ class Services:
     room: Room
     catalog: Catalog
     groups: Groups
+    baselines: Baselines
     library: Library
     jobs: Jobs
     idempotency: Idempotency

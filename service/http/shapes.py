@@ -506,6 +506,34 @@ class Groups(Shape):
     next: str | None
 
 
+class BaselineEntry(Shape):
+    """A trace or a group that a baseline has, or once had, as its target."""
+
+    kind: Literal["trace", "group"]
+    target: str | None = Field(description="the id of the trace or the group; null once it is deleted")
+    target_name: str = Field(description="the name of the target when the baseline was set to it")
+    set_at: str
+
+
+class BaselineInBrief(BaselineEntry):
+    """A baseline with its present target."""
+
+    name: str
+
+
+class Baseline(BaselineInBrief):
+    """A baseline with its history."""
+
+    history: list[BaselineEntry] = Field(description="all its targets, the present one first; at most 1000")
+
+
+class Baselines(Shape):
+    """A page of baselines."""
+
+    baselines: list[BaselineInBrief]
+    next: str | None = Field(description="`after` of the following page")
+
+
 class ImportInBrief(Shape):
     """An import."""
 

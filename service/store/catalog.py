@@ -14,6 +14,7 @@ from pathlib import Path
 
 import orjson
 
+from service.store.baselines import CURRENT
 from service.store.connection import Connection
 from service.store.groups import group_id_of
 from service.store.idempotency import record_created
@@ -233,9 +234,14 @@ class Catalog:
         return self.get(trace_id)
 
     def oldest_removable(self, *, before_ns: int, excluding: Collection[str] = ()) -> Trace | None:
-        """Return the oldest unpinned trace that is ready or failed and older than `before_ns`, or None."""
+        """Return the oldest removable trace that is older than `before_ns`, or None.
+
+        Such a trace is ready or failed, not pinned, and no baseline's target, nor in a group that is one.
+        """
         rows = self._rows(
             f"{_SELECT} WHERE NOT pinned AND state IN ('ready', 'failed') AND created_ns < ?"
+            f" AND NOT EXISTS (SELECT 1 FROM baseline WHERE {CURRENT}"
+            " AND (baseline.trace = trace.id OR baseline.group_id = trace.group_id))"
             " AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY created_ns, id LIMIT 1",
             (before_ns, orjson.dumps(list(excluding)).decode()),
         )

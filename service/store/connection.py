@@ -12,7 +12,7 @@ from service.trace.errors import CatalogInUse, CatalogUnwritable, DiskFull, Trac
 _FULL_DISK_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 """SQLite's error codes for a full disk: for the file, and for the index of its log."""
 
-_SCHEMA_VERSION = 5
+_SCHEMA_VERSION = 6
 _BASE_VERSION = 3
 """Version of the tables below; later changes are in the migrations."""
 _TRACE = """
@@ -87,6 +87,16 @@ _MIGRATIONS = {
     ),
     4: (  # version 4 lacks the index that lists the library without reading long summaries
         "CREATE INDEX trace_listed ON trace (id, name, state, created_ns, size, sha256, group_id, pinned);"
+    ),
+    5: "".join(  # version 5 has no baselines
+        [
+            "CREATE TABLE baseline (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, kind TEXT NOT NULL,",
+            " trace TEXT REFERENCES trace (id) ON DELETE SET NULL,",
+            " group_id TEXT REFERENCES run_group (id) ON DELETE SET NULL,",
+            " target_name TEXT NOT NULL, set_ns INTEGER NOT NULL) STRICT;",
+            "CREATE INDEX baseline_name ON baseline (name, id); CREATE INDEX baseline_trace ON baseline (trace);",
+            "CREATE INDEX baseline_group ON baseline (group_id);",
+        ]
     ),
 }
 """Statements that migrate the tables from each version to the next one."""

@@ -36,6 +36,8 @@ TracedockError
 │   ├── UnknownGroup             no group has that id
 │   ├── BadGroupName             a name that groups can't have
 │   ├── GroupExists              another group has that name
+│   ├── UnknownBaseline          no baseline has that name
+│   ├── BadBaselineName          a name that baselines can't have
 │   ├── UnknownJob               no job has that id
 │   ├── NotReady                 a trace that is not ingested yet, or failed
 │   ├── BadCursor                a cursor that no page returned
@@ -365,6 +367,18 @@ class GroupExists(CatalogError):
     """Another group has that name."""
 
     code, title = "group_exists", "A group of that name exists"
+
+
+class UnknownBaseline(CatalogError):
+    """No baseline has that name."""
+
+    code, title = "unknown_baseline", "There is no such baseline"
+
+
+class BadBaselineName(CatalogError):
+    """The name has characters that names of baselines can't have, or is too long."""
+
+    code, title = "bad_baseline_name", "The baseline name is not allowed"
 
 
 class UnknownJob(CatalogError):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from threading import Thread
 
 import pytest
+from tracedock.client import Client
 from typer.testing import CliRunner, Result
 
-from service.cli.client import Client
 from service.cli.main import app
 from tests.cli.double import Server
 

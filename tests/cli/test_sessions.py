@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from tracedock.client import Client
 
-from service.cli.client import Client
 from tests.cli.conftest import OnTerminal, Run
 from tests.cli.double import Answer, Server, json_answer, session, trace
 

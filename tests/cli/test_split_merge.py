@@ -10,8 +10,8 @@ from threading import Event
 from typing import Any
 
 import pytest
+from tracedock.client import Client
 
-from service.cli.client import Client
 from tests.cli.conftest import COMMAND, OnTerminal, Run
 from tests.cli.double import Answer, Server, job, json_answer, problem, trace
 from tests.conftest import DATA

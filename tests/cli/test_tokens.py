@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tracedock.client import Client
 from typer.testing import CliRunner, Result
 
-from service.cli.client import Client
 from service.cli.main import app
 from service.store.tokens import Scope, Tokens
 from tests.cli.conftest import Run

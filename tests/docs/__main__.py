@@ -24,6 +24,8 @@ def renewed(page: str, terminal: Shell) -> str:
 
 
 def _answered(block: Block, terminal: Shell) -> str:
+    if block.language == "python":
+        terminal.python(block.text)  # later commands may read what it writes
     if block.language != "console":
         return block.text
     lines = []

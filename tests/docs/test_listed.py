@@ -1,6 +1,7 @@
 """The documents list exactly the settings, routes, commands, analyses and error codes of the code; their links work."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,11 +12,11 @@ from typer.main import get_command
 from service.analysis.catalogue import QUESTIONS
 from service.cli.main import app
 from tests.docs.generated import PARTS, regenerated
-from tests.docs.pages import PAGES, ROOT
+from tests.docs.pages import PAGES, ROOT, blocks
 from tests.server import Server
 
 DOCS = ROOT / "docs"
-GUIDES = ["tour", "api", "command-line", "selections", "analyses", "sql", "importing", "engines", "security"]
+GUIDES = ["tour", "api", "command-line", "selections", "analyses", "gate", "sql", "importing", "engines", "security"]
 REFERENCES = ["deployment", "settings", "ARCHITECTURE"]
 DEVELOPER_PAGES = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 SELECTION_OPTION = "--steps"  # a command with this option has all options of a selection
@@ -68,6 +69,17 @@ def test_command_line_page_lists_every_command_and_option() -> None:
         assert all(word in row for word in name.split())
         text = row + (selection_section if SELECTION_OPTION in options else "")
         assert [option for option in options if not _is_listed(option, text)] == [], name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_of_a_workflow_exist_with_their_options(page: Path) -> None:
+    """The steps of a workflow are not run, because they need its machine."""
+    options_of = dict(_commands())
+    workflows = [block.text for block in blocks(page.read_text()) if block.language == "yaml"]
+    for line in re.findall(r"\btracedock (.*)$", "\n".join(workflows), re.MULTILINE):
+        words = shlex.split(line)
+        name = " ".join(words[:2]) if " ".join(words[:2]) in options_of else words[0]
+        assert {word for word in words if word.startswith("--")} <= {*options_of[name]}, line
 
 
 def test_command_line_page_has_the_exit_codes_of_the_help() -> None:

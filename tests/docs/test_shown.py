@@ -11,7 +11,7 @@ from service.trace.selection import Selection
 from tests.docs.pages import EXAMPLES, PAGES, ROOT, agree, blocks, commands
 from tests.docs.shell import Shell, shell
 
-LANGUAGES = {"console", "json", "mermaid", "python", "sh", "sql", "text"}
+LANGUAGES = {"console", "json", "mermaid", "python", "sh", "sql", "text", "yaml"}
 FAILURE = "error: "
 
 

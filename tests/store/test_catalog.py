@@ -285,7 +285,7 @@ def test_catalog_of_unknown_version_is_refused(tmp_path: Path) -> None:
     catalog.connection._db.execute("PRAGMA user_version = 7")
     catalog.close()
 
-    with pytest.raises(TracedockError, match="has the schema version 7; this version of the service reads 5"):
+    with pytest.raises(TracedockError, match="has the schema version 7; this version of the service reads 6"):
         Catalog(path)
 
 

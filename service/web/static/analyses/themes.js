@@ -2,7 +2,7 @@
 
 /** @type {[string, string[]][]} */
 const THEMES = [
-  ["Time", ["temporal_breakdown", "steps", "idle_breakdown", "comm_overlap"]],
+  ["Time", ["temporal_breakdown", "steps", "step_figures", "idle_breakdown", "comm_overlap"]],
   ["Kernels", ["kernel_breakdown", "kernel_sequences", "launch_stats", "queue_length", "gpu_summary", "counters"]],
   ["Operators", ["operators", "modules", "call_stacks", "annotations"]],
   ["Communication", ["collectives"]],

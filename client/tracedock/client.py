@@ -1,6 +1,6 @@
 """Synchronous client of the HTTP API, for the command line and for scripts.
 
-from service.cli.client import Client
+from tracedock.client import Client
 
 with Client() as tracedock:
     trace = tracedock.upload(Path("rank0.pt.trace.json.gz"), wait=True)
@@ -29,7 +29,7 @@ from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
-from service.cli.errors import (
+from tracedock.errors import (
     AmbiguousTargetError,
     AmbiguousTraceError,
     ApiError,
@@ -37,7 +37,7 @@ from service.cli.errors import (
     DigestMismatchError,
     UnreachableError,
 )
-from service.cli.resumable import PIECE, OnRetry, ResumableUpload, pieces
+from tracedock.resumable import PIECE, OnRetry, ResumableUpload, pieces
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_LIMIT = 100_000
@@ -655,7 +655,7 @@ class Client:
 
     @contextmanager
     def _send(self, method: str, path: str, *, redirects: bool = False, **request: Any) -> Iterator[httpx.Response]:
-        """Send a request, and yield the streamed response; errors become those of `service.cli.errors`.
+        """Send a request, and yield the streamed response; errors become those of `tracedock.errors`.
 
         A redirect is not followed; with `redirects` it is a success, otherwise an error.
         """

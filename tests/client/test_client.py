@@ -6,10 +6,10 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
+from tracedock import resumable
+from tracedock.client import Client
+from tracedock.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
 
-from service.cli import resumable
-from service.cli.client import Client
-from service.cli.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
 from tests.cli.double import Answer, Server, json_answer, problem, session, trace
 
 TABLE = {"columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0}

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import httpx
 
-from service.cli.errors import ApiError, ClientError, UnreachableError
+from tracedock.errors import ApiError, ClientError, UnreachableError
 
 CHUNK = 32 << 20
 PIECE = 1 << 20

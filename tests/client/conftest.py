@@ -1,0 +1,3 @@
+from tests.cli.conftest import client, server
+
+__all__ = ["client", "server"]
