@@ -127,7 +127,7 @@ def test_long_sequences_are_truncated_and_only_the_most_frequent_are_listed(ask:
         for start in (0, 20, 40)
         for at in (1, 2, 3)
     ]
-    first, second = ask("kernel_sequences", events, names=2)["sequences"]
+    first, second = ask("kernel_sequences", events, names_max=2)["sequences"]
     assert (first["op"], first["count"], first["length"], first["kernels"]) == ("twice", 2, 3, "k1 | k2 | … and 1 more")
     assert (first["device_ns"], first["device_mean_ns"], first["first_start_ns"]) == (6_000, 3_000, 20_000)
     assert (second["op"], second["count"]) == ("once", 1)
