@@ -76,8 +76,9 @@ def part(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def client(imported: Path, server: Server) -> Any:
-    return part("").Client(server.url, timeout=httpx.Timeout(PATIENCE_S))
+def client(imported: Path, server: Server) -> Iterator[Any]:
+    with part("").Client(server.url, timeout=httpx.Timeout(PATIENCE_S)) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +135,14 @@ def test_query_runs_on_a_selection(client: Any, trace: Any) -> None:
     assert 0 < some[0][0] < whole[0][0]
 
 
-def test_asynchronous_functions_answer_the_same(client: Any, trace: Any) -> None:
+def test_asynchronous_functions_answer_the_same(trace: Any, server: Server) -> None:
     body = part("models").QueryRequest(sql="SELECT 7")
-    query = part("api.query.run_query")
-    assert asyncio.run(query.asyncio(trace.id, client=client, body=body)).rows == [[7]]
+
+    async def rows() -> Any:
+        async with part("").Client(server.url, timeout=httpx.Timeout(PATIENCE_S)) as client:
+            return (await part("api.query.run_query").asyncio(trace.id, client=client, body=body)).rows
+
+    assert asyncio.run(rows()) == [[7]]
 
 
 def test_analyses_return_tables_by_rows_and_by_columns(client: Any, trace: Any) -> None:
@@ -231,9 +236,11 @@ def test_lists_are_followed_by_their_cursors(client: Any, trace: Any) -> None:
 def test_client_with_a_token_is_accepted_where_one_is_needed(imported: Path, tmp_path: Path) -> None:
     server = Server(tmp_path / "data", token=TOKEN).start()
     try:
-        refused = part("api.access.get_access").sync(client=part("").Client(server.url))
+        with part("").Client(server.url) as client:
+            refused = part("api.access.get_access").sync(client=client)
         assert (refused.status, refused.code) == (401, "unauthorized")
-        access = part("api.access.get_access").sync(client=part("").AuthenticatedClient(server.url, token=TOKEN))
+        with part("").AuthenticatedClient(server.url, token=TOKEN) as client:
+            access = part("api.access.get_access").sync(client=client)
         assert access.scope is part("models").TokenScope.WRITE
     finally:
         assert server.stop() == 0

@@ -13,6 +13,8 @@ from referencing.jsonschema import DRAFT202012
 from tests import openapi
 from tests.conftest import DATA
 from tests.server import Server
+from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 RANKS = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
@@ -39,6 +41,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def traces(server: Server) -> list[str]:
     return [server.upload(path)["id"] for path in RANKS]
+
+
+@pytest.fixture(scope="module")
+def gpu_trace(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = write_trace(tmp_path_factory.mktemp("gpu") / "gpu.pt.trace.json", TraceShape(steps=2))
+    return str(server.upload(path)["id"])
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +86,17 @@ def test_examples_match_their_schemas(document: Json) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN))
-def test_server_accepts_the_examples_of_a_body(name: str, document: Json, traces: list[str], server: Server) -> None:
+def test_server_accepts_the_examples_of_a_body(
+    name: str, document: Json, traces: list[str], gpu_trace: str, server: Server
+) -> None:
+    subject = gpu_trace if name == "OverlayRequest" else traces[0]
     method, path, _ = bodies(document)[name]
     for example in document["components"]["schemas"][name]["examples"]:
         group = server.api.post("/groups", json={"name": f"{name} {json.dumps(example)}"[:200], "traces": traces})
-        path = path.replace("{trace_id}", traces[0]).replace("{group_id}", group.json()["id"])
+        where = path.replace("{trace_id}", subject).replace("{group_id}", group.json()["id"])
         text = json.dumps(example).replace(IDS[0], traces[0]).replace(IDS[1], traces[1])
         answer = server.api.request(
-            method, server.url + path, content=text, params={"wait": 60} if _waits(name) else {}
+            method, server.url + where, content=text, params={"wait": PATIENCE_S} if _waits(name) else {}
         )
         assert answer.status_code in (200, 201, 202), (example, answer.text)
         if answer.status_code == 202:

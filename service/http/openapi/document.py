@@ -6,6 +6,7 @@ It is built for its first request, not at the start of the server.
 from collections.abc import Iterator, Sequence
 
 from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from service.http import shapes
@@ -17,6 +18,8 @@ from service.http.openapi.fragments import Json, described, header_fields, heade
 from service.http.openapi.sharing import share_enums, share_parameters
 from service.http.openapi.tidying import tidied
 from service.http.problems import problem_kinds
+from service.http.routes.listener import ListenerChoice
+from service.http.routes.traces import TraceChange
 
 LICENSE = {"name": "Apache 2.0", "identifier": "Apache-2.0"}
 SERVERS = [{"url": "/", "description": "the server that sends this document"}]
@@ -81,6 +84,8 @@ _ALIASES = {
     "ParameterValue": "The value of a parameter of an analysis.",
 }
 """Descriptions of schemas that are aliases, which have no docstring."""
+_WITH_NULLS: tuple[type[BaseModel], ...] = (shapes.QueryResult, ListenerChoice, TraceChange)
+"""Models whose examples have nulls, which FastAPI leaves out."""
 _OF_FASTAPI = ("HTTPValidationError", "ValidationError")
 """Schemas of responses that the service never sends."""
 
@@ -154,6 +159,8 @@ def _schemas(schemas: Json) -> Json:
     ours = problem.pop("$defs") | {"Problem": problem}
     ours["ErrorCode"] = _error_code()
     merged = {name: schema for name, schema in schemas.items() if name not in _OF_FASTAPI} | ours
+    for model in _WITH_NULLS:
+        merged[model.__name__]["examples"] = model.model_json_schema()["examples"]
     for name, text in _ALIASES.items():
         merged[name] = described(text, merged[name])
     return merged

@@ -18,7 +18,7 @@ def header_parameter(name: str, description: str, schema: Json | None = None, *,
         "in": "header",
         "required": required,
         "description": description,
-        "schema": described(description, schema or TEXT),
+        "schema": schema or TEXT,
     }
 
 
