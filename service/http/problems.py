@@ -101,12 +101,20 @@ class ProblemKind:
 
 BAD_REQUEST = ProblemKind(422, "bad_request", "The request can't be understood")
 INTERNAL = ProblemKind(500, errors.TracedockError.code, "The service has a bug")
-HEAD_CODES = {408: "too_slow", 414: "target_too_long", 431: "head_too_large", 503: "too_many_connections"}
-"""Codes of errors in the head of a request, by status; all others are `bad_request`."""
+HEAD_PROBLEMS = {
+    kind.status: kind
+    for kind in (
+        ProblemKind(408, "too_slow", "The request arrives too slowly"),
+        ProblemKind(414, "target_too_long", "The address is too long"),
+        ProblemKind(431, "head_too_large", "The head of the request is too large"),
+        ProblemKind(503, "too_many_connections", "Too many connections are open"),
+    )
+}
+"""Kinds of errors in the head of a request, by status; all others are `BAD_HEAD`."""
+BAD_HEAD = ProblemKind(400, "bad_request", "The head of the request is malformed")
 _OF_FRAMEWORK = (
     *(ProblemKind(404, "not_found", "Not Found"), ProblemKind(405, "method_not_allowed", "Method Not Allowed")),
-    *(BAD_REQUEST, INTERNAL),
-    *(ProblemKind(status, code, HTTPStatus(status).phrase) for status, code in HEAD_CODES.items()),
+    *(BAD_REQUEST, INTERNAL, BAD_HEAD, *HEAD_PROBLEMS.values()),
 )
 
 

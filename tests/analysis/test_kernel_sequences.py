@@ -85,7 +85,7 @@ def test_sequences_of_real_traces_are_exact(name: str, operator: str, ask: Ask) 
     work = [event for event in events if event["cat"] in WORK]
     expected = brute([*ops, *calls, *work], operator, 2)
     assert expected
-    limits = {"min_length": 2, "top": 100_000, "names": 10_000}
+    limits = {"min_length": 2, "top": 100_000, "names_max": 10_000}
     rows = ask("kernel_sequences", real(name), operator=operator, **limits)["sequences"]
     assert summary_of(rows) == expected
     assert [row["count"] for row in rows] == sorted((row["count"] for row in rows), reverse=True)
