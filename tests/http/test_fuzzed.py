@@ -1,6 +1,7 @@
 """Requests that schemathesis generates from the API's description find no bug and no undocumented response."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 from tests import openapi
 from tests.conftest import DATA
+from tests.docs.pages import ROOT
 from tests.server import Server
 
 pytestmark = pytest.mark.system
@@ -46,7 +48,9 @@ def fuzz(server: Server, folder: Path, examples: int, phases: str) -> None:
         "--checks", CHECKS, "--phases", phases, "--max-examples", str(examples), "--seed", "17",
         "--continue-on-failure", "--warnings", "off", "--no-color", "--request-timeout", "60",
     ]  # fmt: skip
-    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.http.schemathesis_hooks"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
     assert run.returncode == 0, run.stdout[-20_000:]
 
 

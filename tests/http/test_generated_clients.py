@@ -247,7 +247,8 @@ def test_client_with_a_token_is_accepted_where_one_is_needed(imported: Path, tmp
 
 
 def test_example_of_the_documents_runs(generators: Path, work: Path, server: Server) -> None:
-    command = [generators / "python", ROOT / "docs" / "examples" / "generated_client.py", server.url, TRACE]
+    script = ROOT / "docs" / "examples" / "generated_client.py"
+    command = [str(generators / "python"), str(script), server.url, str(TRACE)]
     environment = os.environ | {"PYTHONPATH": str(work)}
     run = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr

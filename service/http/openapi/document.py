@@ -158,7 +158,7 @@ def _schemas(schemas: Json) -> Json:
     problem = shapes.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     ours = problem.pop("$defs") | {"Problem": problem}
     ours["ErrorCode"] = _error_code()
-    merged = {name: schema for name, schema in schemas.items() if name not in _OF_FASTAPI} | ours
+    merged: Json = {name: schema for name, schema in schemas.items() if name not in _OF_FASTAPI} | ours
     for model in _WITH_NULLS:
         merged[model.__name__]["examples"] = model.model_json_schema()["examples"]
     for name, text in _ALIASES.items():

@@ -61,7 +61,7 @@ def _with_format(schema: Json) -> Json:
 
 def _without_null(schema: Json) -> Json:
     """Return the schema of a parameter without null: a parameter without a value is left out."""
-    kinds = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
+    kinds: list[Json] = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
     if len(kinds) != 1:
         return schema
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "title")}
