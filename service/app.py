@@ -13,13 +13,14 @@ from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import __version__
 from service.composition import Composition, compose
 from service.engine.relay import FILE_PIECE_MAX
-from service.http import problems, shapes
+from service.http import problems
 from service.http.declarations import RouteTable, declares
 from service.http.middleware.access import AccessMiddleware
 from service.http.middleware.compression import CompressionMiddleware
@@ -59,19 +60,6 @@ from service.web import assets, pages
 
 log = logging.getLogger(__name__)
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    422: {
-        "model": shapes.Problem,
-        "description": "A parameter or a value is not accepted. `unknown_parameter` names the `parameter`, the"
-        " `nearest` known one, and all `known` ones; the parameter of `repeated_parameter` takes only one value",
-    },
-    "4XX": {"model": shapes.Problem, "description": "The request can't be served; `code` is the reason"},
-    502: {"model": shapes.Problem, "description": "A process that worked on the request ended, such as an engine"},
-    503: {"model": shapes.Problem, "description": "Unavailable for now; retry after `retry_after_s` if it is given"},
-    504: {"model": shapes.Problem, "description": "The request took longer than its deadline"},
-    507: {"model": shapes.Problem, "description": "The disk or the quota has no room"},
-}
-"""Error responses that the OpenAPI document lists for every operation of the API."""
 UMASK = 0o077
 """The umask of the server and its child processes: other users of the machine can't read their files."""
 
@@ -81,12 +69,16 @@ class Application:
 
     Args:
         settings: the settings.
+
+    Attributes:
+        port: the port that the server listens on; that of the settings until it is bound.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.parts: Composition | None = None
         self._resources = contextlib.ExitStack()
+        self.port = settings.port
         self.app = self._pages_and_api()
 
     def _pages_and_api(self) -> FastAPI:
@@ -94,6 +86,8 @@ class Application:
             title="Tracedock",
             summary="PyTorch profiler traces: upload once, query by SQL, open in Perfetto.",
             version=__version__,
+            generate_unique_id_function=_operation_id,
+            separate_input_output_schemas=False,  # generated clients would have two classes for one thing
             lifespan=self._lifespan,
             redoc_url=None,
             swagger_ui_parameters={"validatorUrl": None},  # by default, the page calls a validator on another host
@@ -107,19 +101,23 @@ class Application:
             baselines.router,
             *(traces.router, library.router, reports.router, login.api),
         ):
-            app.include_router(router, prefix="/api/v1", responses=PROBLEMS, dependencies=checked)
+            app.include_router(router, prefix="/api/v1", dependencies=checked)
         app.include_router(perfetto.pages)
         app.include_router(login.pages, dependencies=checked)
         app.include_router(health.router, dependencies=checked)
         app.include_router(pages.router(), dependencies=checked)
         app.add_exception_handler(404, pages.not_found_handler(problems.framework_problem))
         app.mount(assets.STATIC_PATH, declares("public")(assets.static_app()))
-        describe = app.openapi
+        derive = app.openapi
 
         def openapi() -> dict[str, Any]:
             if app.openapi_schema is None:
-                analysis.describe_analyses(describe())
-            return app.openapi_schema or {}
+                from service.http.openapi.document import complete  # noqa: PLC0415 - few servers are asked for it
+
+                derived = derive()
+                app.openapi_schema = None  # FastAPI has kept the incomplete one
+                app.openapi_schema = complete(derived, app.routes, self.port)
+            return app.openapi_schema
 
         app.openapi = openapi  # type: ignore[method-assign] # https://fastapi.tiangolo.com/how-to/extending-openapi/
         return app
@@ -193,6 +191,12 @@ class Application:
             log.exception(
                 "shutdown took longer than %g s: the remaining work ends with the process", self.settings.shutdown_s
             )
+
+
+def _operation_id(route: APIRoute) -> str:
+    """Return the name of the function of a route in camel case: the id of its operation in the OpenAPI document."""
+    first, *others = route.endpoint.__name__.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 class PortRouter:
@@ -281,6 +285,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     application = Application(settings)
     try:
         sockets = [_main_socket(settings.host, settings.port)]
+        application.port = sockets[0].getsockname()[1]
         main = application.open()
     except TracedockError as error:
         raise SystemExit(error.detail) from error

@@ -39,7 +39,7 @@ WITH sequences AS (
     FROM sequences JOIN roots USING (root) GROUP BY op, kernels
 )
 SELECT
-    op, kernels[:$names] AS kernels, len(kernels) AS length, count, device_ns::BIGINT AS device_ns,
+    op, kernels[:$names_max] AS kernels, len(kernels) AS length, count, device_ns::BIGINT AS device_ns,
     host_ns::BIGINT AS host_ns, (device_ns / count)::DOUBLE AS device_mean_ns, first_start_ns
 FROM counted ORDER BY count DESC, device_ns DESC, first_start_ns LIMIT $top
 """
@@ -50,7 +50,7 @@ class SequenceParameters(WorkParameters):
 
     operator: str = Field("", description="part of the operators' names; by default all operators are searched")
     min_length: int = Field(3, ge=1, description="minimum number of kernels, copies and memsets in a sequence")
-    names: int = Field(100, ge=1, le=10_000, description="maximum number of names shown for a sequence")
+    names_max: int = Field(100, ge=1, le=10_000, description="maximum number of names shown for a sequence")
     top: int = Field(100, ge=1, le=1_000_000, description="maximum number of sequences, the most frequent first")
 
 
@@ -67,7 +67,7 @@ def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     under |= {column: work[column].to_numpy() for column in ("start_ns", "position", "dur_ns")}
     scope.db.register("launched_under", pa.table({column: values[is_under] for column, values in under.items()}))
     scope.db.register("roots", roots)
-    limits = {name: getattr(parameters, name) for name in ("min_length", "names", "top")}
+    limits = {name: getattr(parameters, name) for name in ("min_length", "names_max", "top")}
     sequences = scope.table(_SEQUENCES, **limits).to_pydict()
     if not sequences["op"]:
         raise NotApplicable(_no_sequences_reason(parameters, len(roots), int(is_under.sum())))

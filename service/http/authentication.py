@@ -85,7 +85,7 @@ class Authenticator:
         if kind.lower() == "bearer":
             token = self._token(secret.strip())
             return Visitor(token.name, token.scope)
-        session_token = self._session_token(connection.cookies.get(cookie_name(connection), ""))
+        session_token = self._session_token(connection.cookies.get(cookie_name_of(connection), ""))
         if session_token is None:
             raise Unauthorized(
                 "Send `Authorization: Bearer TOKEN`, set TRACEDOCK_TOKEN for the commands, or log in at /login."
@@ -132,10 +132,15 @@ def identity(connection: HTTPConnection) -> tuple[str, str]:
     return (visitor.name if visitor else "", connection.client.host if connection.client else "")
 
 
-def cookie_name(connection: HTTPConnection) -> str:
+def cookie_name(port: int) -> str:
     """Return the name of the cookie. It contains the port, because browsers share cookies among all ports of a host."""
-    _, port = connection.scope.get("server") or ("", 0)
     return f"tracedock_{port}"
+
+
+def cookie_name_of(connection: HTTPConnection) -> str:
+    """Return the name of the cookie of a request."""
+    _, port = connection.scope.get("server") or ("", 0)
+    return cookie_name(port)
 
 
 def check_write(connection: HTTPConnection) -> None:

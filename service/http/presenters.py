@@ -213,7 +213,7 @@ def session_object(session: Session) -> shapes.Session:
     """Return a session with the state of its engine."""
     return shapes.Session(
         trace=session.trace_id,
-        selection=None if session.selection is None else session.selection.as_dict(),
+        selection=session.selection,
         args=session.load.args,
         state=session.state,
         error=session.error.as_dict() if session.error else None,
@@ -225,7 +225,7 @@ def session_object(session: Session) -> shapes.Session:
             predicted_bytes=session.predicted_bytes,
             restarts=session.restarts,
         ),
-        progress=shapes.Loaded(bytes=session.loaded_bytes, events_total=session.load.events),
+        progress=shapes.LoadProgress(bytes=session.loaded_bytes, events_total=session.load.events),
         clients=session.clients,
         queries=session.queries,
         waiting=session.waiting,

@@ -3,7 +3,10 @@
 The format is RFC 9457 ``application/problem+json`` with a stable ``code``.
 """
 
+import inspect
 import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -83,6 +86,52 @@ STATUS: dict[type[errors.TracedockError], int] = {
 }
 
 
+@dataclass(frozen=True, order=True)
+class ProblemKind:
+    """A kind of error.
+
+    Attributes:
+        status: the HTTP status of its responses.
+        code: its stable name.
+        title: what it is, for people.
+    """
+
+    status: int
+    code: str
+    title: str
+
+
+BAD_REQUEST = ProblemKind(422, "bad_request", "The request can't be understood")
+INTERNAL = ProblemKind(500, errors.TracedockError.code, "The service has a bug")
+HEAD_PROBLEMS = {
+    kind.status: kind
+    for kind in (
+        ProblemKind(408, "too_slow", "The request arrives too slowly"),
+        ProblemKind(414, "target_too_long", "The address is too long"),
+        ProblemKind(431, "head_too_large", "The head of the request is too large"),
+        ProblemKind(503, "too_many_connections", "Too many connections are open"),
+    )
+}
+"""Kinds of errors in the head of a request, by status; all others are `BAD_HEAD`."""
+BAD_HEAD = ProblemKind(400, "bad_request", "The head of the request is malformed")
+_OF_FRAMEWORK = (
+    *(ProblemKind(404, "not_found", "Not Found"), ProblemKind(405, "method_not_allowed", "Method Not Allowed")),
+    *(BAD_REQUEST, INTERNAL, BAD_HEAD, *HEAD_PROBLEMS.values()),
+)
+
+
+def problem_kinds() -> list[ProblemKind]:
+    """Return all kinds of errors that responses of the API have, by status and code."""
+    return sorted({*_OF_FRAMEWORK, *_kinds_of(errors.TracedockError)})
+
+
+def _kinds_of(base: type[errors.TracedockError]) -> Iterator[ProblemKind]:
+    for error in base.__subclasses__():
+        if "code" in vars(error) and len(inspect.signature(error).parameters):
+            yield ProblemKind(status_of(error("")), error.code, error.title)
+        yield from _kinds_of(error)
+
+
 def status_of(error: errors.TracedockError) -> int:
     """Return the status of an error: that of its class or nearest base class in `STATUS`, else 500."""
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
@@ -123,7 +172,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
         raise error
     faults = [{"where": ".".join(map(str, fault["loc"])), "what": fault["msg"]} for fault in error.errors()]
     detail = "; ".join(f"{fault['where']}: {fault['what']}" for fault in faults)
-    return problem(422, "bad_request", "The request can't be understood", detail, faults=faults)
+    return problem(BAD_REQUEST.status, BAD_REQUEST.code, BAD_REQUEST.title, detail, faults=faults)
 
 
 async def _disconnected(_: Request, __: Exception) -> Response:
@@ -133,7 +182,8 @@ async def _disconnected(_: Request, __: Exception) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(500, "internal", "The service has a bug", f"{type(error).__name__} in {request.method}.")
+    detail = f"{type(error).__name__} in {request.method}."
+    return problem(INTERNAL.status, INTERNAL.code, INTERNAL.title, detail)
 
 
 def install(app: FastAPI) -> None:

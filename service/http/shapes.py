@@ -1,9 +1,39 @@
 """The JSON objects of the API: responses are built of these models, and the documentation shows them."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from typing_extensions import TypeAliasType
+
+from service.engine.session import SessionState
+from service.store.catalog import State
+from service.store.jobs import JobState
+from service.store.tokens import Scope
+from service.trace.selection import Selection
+from service.trace.selection_fields import Args
+from service.trace.summary import ExternalIdKind
+
+SelectionValues = Annotated[Selection, PlainSerializer(Selection.as_dict, return_type=dict[str, Any])]
+"""A selection, which responses show without defaults."""
+
+Cell = TypeAliasType("Cell", int | float | str | None)
+"""A value in a table."""
+
+TraceFormat = Literal["json", "json.gz", "json.zst"]
+"""The format of a file."""
+
+JobPriority = Literal["interactive", "bulk"]
+"""The place of a job in the queue."""
+
+Timestamp = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+"""A time in RFC 3339, in UTC."""
+
+ErrorCode = TypeAliasType("ErrorCode", str)
+"""The stable name of a kind of error; `problem_kinds` lists them."""
+
+ParameterValue = TypeAliasType("ParameterValue", bool | int | float | str | None)
+"""The value of a parameter of an analysis."""
 
 
 class Shape(BaseModel):
@@ -17,49 +47,75 @@ class Error(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    code: str = Field(description="stable: scripts may rely on it")
-    title: str
-    detail: str
+    code: ErrorCode = Field(description="stable: scripts may rely on it")
+    title: str = Field(description="the kind of error, for people")
+    detail: str = Field(description="a sentence that says what happened and where")
+
+
+class Fault(Shape):
+    """A fault of a request."""
+
+    where: str = Field(description="the place, like `body.sql` or `query.limit`")
+    what: str = Field(description="what is wrong there")
 
 
 class Problem(Error):
-    """An error response (RFC 9457)."""
+    """An error response (RFC 9457), with fields of its own, such as an ``offset``, a ``limit`` or a ``line``."""
 
-    type: str
-    status: int
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:tracedock:unknown_trace",
+                    "title": "There is no such trace",
+                    "status": 404,
+                    "detail": "No trace has the id '14d77f0f19d4'.",
+                    "code": "unknown_trace",
+                }
+            ]
+        }
+    )
+
+    type: str = Field(description="`urn:tracedock:` and the code")
+    status: int = Field(description="the HTTP status")
+    retry_after_s: int | None = Field(None, description="seconds to wait before the request is repeated, if it may be")
+    faults: list[Fault] | None = Field(None, description="of `bad_request`: all faults of the request")
+    parameter: str | None = Field(None, description="of `unknown_parameter` and `repeated_parameter`: its name")
+    nearest: str | None = Field(None, description="of `unknown_parameter`: the known one that it resembles")
+    known: list[str] | None = Field(None, description="of `unknown_parameter`: all known ones")
 
 
 class Bounds(Shape):
     """A span of time in integer ns, in the trace's own clock."""
 
-    start_ns: int
-    end_ns: int
+    start_ns: int = Field(description="start of the first event")
+    end_ns: int = Field(description="end of the last event")
 
 
-class Events(Shape):
+class EventCounts(Shape):
     """Numbers of events; ``in`` is the sum of the others."""
 
-    in_: int = Field(alias="in")
-    kept: int
-    refused: int
+    in_: int = Field(alias="in", description="elements that the file has")
+    kept: int = Field(description="events that were kept")
+    refused: int = Field(description="elements that were left out")
 
 
 class Process(Shape):
     """A process that the trace names, or that has events."""
 
-    pid: int | str
-    name: str | None
-    labels: str | None
-    events: int
+    pid: int | str = Field(description="its id; text if the trace writes it so")
+    name: str | None = Field(description="its name, if the trace has it")
+    labels: str | None = Field(description="its labels, if the trace has them")
+    events: int = Field(description="number of its events")
 
 
 class Thread(Shape):
     """A thread of the host, or a stream of a device, that has events."""
 
-    pid: int | str
-    tid: int | str
-    name: str | None
-    events: int
+    pid: int | str = Field(description="the id of its process; text if the trace writes it so")
+    tid: int | str = Field(description="its id; text if the trace writes it so")
+    name: str | None = Field(description="its name, if the trace has it")
+    events: int = Field(description="number of its events")
     device: int | None = Field(description="the device whose work it shows")
     host: bool = Field(description="whether it shows work of a host")
 
@@ -67,20 +123,20 @@ class Thread(Shape):
 class Device(Shape):
     """A device that the trace describes, or that has work; its events and bounds are those of its work."""
 
-    id: int | str
-    name: str | None
-    memory_bytes: int | None
-    events: int
-    bounds: Bounds | None
+    id: int | str = Field(description="its number; text if the trace writes it so")
+    name: str | None = Field(description="the model, if the trace has it")
+    memory_bytes: int | None = Field(description="its memory, if the trace has it")
+    events: int = Field(description="number of kernels, copies and memsets")
+    bounds: Bounds | None = Field(description="the span of its work; null without any")
 
 
 class Step(Shape):
     """One ``ProfilerStep#N`` of the host."""
 
-    number: int
-    name: str
-    start_ns: int
-    end_ns: int
+    number: int = Field(description="the N of `ProfilerStep#N`")
+    name: str = Field(description="`ProfilerStep#N`")
+    start_ns: int = Field(description="its start in ns, in the trace's own clock")
+    end_ns: int = Field(description="its end in ns, in the trace's own clock")
     pid: int | str | None = Field(None, description="of the process that annotated it")
     tid: int | str | None = Field(None, description="of the thread that annotated it")
 
@@ -88,67 +144,69 @@ class Step(Shape):
 class Progress(Shape):
     """Bytes of the file and events that have been read so far."""
 
-    bytes: int
-    bytes_total: int
-    events: int
+    bytes: int = Field(description="bytes of the file that have been read")
+    bytes_total: int = Field(description="bytes of the file")
+    events: int = Field(description="events that have been read")
 
 
-class Example(Shape):
+class HealthExample(Shape):
     """A place in the document, and the text there, of at most a line and without secrets."""
 
     offset: int | None = Field(description="byte of the document, once unpacked; of the file for `bad_compression`")
-    text: str | None
+    text: str | None = Field(description="the text there; null if there is none to show")
 
 
-class Note(Shape):
+class HealthNote(Shape):
     """A fault in the document: its elements were refused or repaired, or are only odd."""
 
     code: str = Field(description="stable: scripts may rely on it")
-    kind: Literal["refused", "repaired", "oddity"]
-    detail: str
-    count: int
-    examples: list[Example] = Field(description="the first ones")
+    kind: Literal["refused", "repaired", "oddity"] = Field(
+        description="what happened to the elements: they were left out, repaired, or kept although they are odd"
+    )
+    detail: str = Field(description="the fault, in a sentence")
+    count: int = Field(description="number of elements with this fault")
+    examples: list[HealthExample] = Field(description="the first ones")
 
 
-class Health(Shape):
+class HealthReport(Shape):
     """The faults of the document: what was refused, repaired or is odd, in that order."""
 
     repaired: int = Field(0, description="repairs")
     refused: int = Field(0, description="elements left out")
-    notes: list[Note] = []
+    notes: list[HealthNote] = Field([], description="the faults, in the order: refused, repaired, odd")
 
 
 class Residual(Shape):
     """Distances between the ends of collectives on a rank and the median of their ends on all ranks."""
 
-    median: int
-    p95: int
-    max: int
+    median: int = Field(description="the median distance in ns")
+    p95: int = Field(description="the 95th percentile in ns")
+    max: int = Field(description="the largest distance in ns")
 
 
 class MergedRank(Shape):
     """A rank of a merged trace, and its alignment to the common clock."""
 
-    rank: int
-    name: str
-    base_ns: int | None
+    rank: int = Field(description="the rank")
+    name: str = Field(description="the name of its trace")
+    base_ns: int | None = Field(description="the zero of its own clock in ns since the epoch, if known")
     shift_ns: int = Field(description="the number that was added to its times")
     collectives: int = Field(description="the number of its collectives that other ranks have, too")
     residual_ns: Residual | None = Field(description="null without any")
     pids: list[list[int | str]] = Field(description="pairs of pids: in this trace, and in the trace of the rank")
 
 
-class GroupOf(Shape):
+class GroupReference(Shape):
     """The group of a trace."""
 
-    id: str
-    name: str
+    id: str = Field(description="the id of the group")
+    name: str = Field(description="the name of the group")
 
 
 class Attribution(Shape):
     """The assignment of device work to operators."""
 
-    external_ids: Literal["operators", "other", "unknown"] | None = Field(
+    external_ids: ExternalIdKind | None = Field(
         None, description="the meaning of the External ids of work, as seen in the trace; only `operators` are used"
     )
     rules: dict[str, int] = Field(
@@ -162,42 +220,44 @@ class Attribution(Shape):
 class TraceInBrief(Shape):
     """A trace as lists show it."""
 
-    id: str
-    name: str
-    state: Literal["queued", "ingesting", "ready", "failed"]
-    error: Error | None
-    created_at: str
+    id: str = Field(description="its id")
+    name: str = Field(description="the file name")
+    state: State = Field(description="`ready` and `failed` are final")
+    error: Error | None = Field(description="the reason why it is `failed`")
+    created_at: Timestamp = Field(description="when it was uploaded, imported or made")
     size: int = Field(description="bytes of the file; of the columns if the trace was made here")
     sha256: str | None = Field(description="of the file; null if the trace was made here")
-    format: Literal["json", "json.gz", "json.zst"] | None
-    rank: int | None
-    world_size: int | None
-    backend: str | None
-    host: str | None
-    group: GroupOf | None
+    format: TraceFormat | None = Field(
+        description="the format of the file; null until it is read, and if the trace was made here"
+    )
+    rank: int | None = Field(description="the rank that wrote it, if the trace has it")
+    world_size: int | None = Field(description="number of ranks of the run, if the trace has it")
+    backend: str | None = Field(description="the communication library, like `nccl`, if the trace has it")
+    host: str | None = Field(description="the name of the machine that wrote it, if the trace has it")
+    group: GroupReference | None = Field(description="the group that it belongs to")
     pinned: bool = Field(description="whether retention keeps it")
     path: str | None = Field(description="the path of its file on the server, if that is not in the data folder")
     parent: str | None = Field(description="the trace that it was made of")
-    selection: Mapping[str, object] | None = Field(description="the part of that trace that it keeps")
-    bounds: Bounds | None
+    selection: SelectionValues | None = Field(description="the part of that trace that it keeps")
+    bounds: Bounds | None = Field(description="the span of its events; null until it is read, or without events")
     base_ns: int | None = Field(description="the zero of the trace's clock in ns since the epoch, if known")
-    events: Events
-    devices: list[Device]
+    events: EventCounts = Field(description="numbers of its events")
+    devices: list[Device] = Field(description="devices that it describes, or that have work")
     streams: list[str] = Field(description="device/stream")
-    steps_count: int
-    attribution: Attribution
-    health: Health
+    steps_count: int = Field(description="number of its steps")
+    attribution: Attribution = Field(description="the assignment of device work to operators")
+    health: HealthReport = Field(description="the faults of the document")
     job: str | None = Field(description="the job that reads it, or has read it")
-    progress: Progress
+    progress: Progress = Field(description="the progress of reading it")
 
 
 class Trace(TraceInBrief):
     """A trace with all lists."""
 
     counts: dict[str, int] = Field(description="events by phase|category")
-    processes: list[Process]
-    threads: list[Thread]
-    steps: list[Step]
+    processes: list[Process] = Field(description="its processes")
+    threads: list[Thread] = Field(description="its threads and streams")
+    steps: list[Step] = Field(description="its steps")
     ranks: list[MergedRank] = Field(description="of a merged trace: the ranks that it was made of")
     totals: dict[str, int] = Field(
         description="the full lengths of lists that are cut here because they are very long; SQL (`process`, `thread`),"
@@ -208,28 +268,30 @@ class Trace(TraceInBrief):
 class Traces(Shape):
     """A page of traces."""
 
-    traces: list[TraceInBrief]
+    traces: list[TraceInBrief] = Field(description="the traces of this page")
     next: str | None = Field(description="cursor of the following page")
 
 
 class Upload(Shape):
     """A resumable upload."""
 
-    id: str
-    name: str
+    id: str = Field(description="its id")
+    name: str = Field(description="the file name of the trace to be")
     length: int | None = Field(description="bytes; null until the client sends it")
     offset: int = Field(description="bytes on disk")
-    expires_at: str | None
+    expires_at: Timestamp | None = Field(
+        description="when it is removed if no byte arrives before; null if it is complete"
+    )
     trace: str | None = Field(description="the trace that it became")
 
 
 class JobProgress(Shape):
     """Bytes read, and events read or written, so far and in total; a total of 0 is unknown."""
 
-    bytes: int
-    bytes_total: int
-    events: int
-    events_total: int
+    bytes: int = Field(description="bytes that have been read")
+    bytes_total: int = Field(description="bytes to read")
+    events: int = Field(description="events that have been read or written")
+    events_total: int = Field(description="events to read or write")
 
 
 class JobResult(BaseModel):
@@ -237,14 +299,14 @@ class JobResult(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    traces: list[str]
+    traces: list[str] = Field(description="ids of the traces")
 
 
 class ImportedFile(Shape):
     """The outcome of a file of an import."""
 
-    path: str
-    trace: str | None
+    path: str = Field(description="the path on the server")
+    trace: str | None = Field(description="the id of the trace that it became")
     why: str | None = Field(description="the reason why it became no trace")
 
 
@@ -252,7 +314,7 @@ class ImportResult(Shape):
     """The outcome of an import."""
 
     import_: str = Field(alias="import", description="the id of the import")
-    traces: list[str]
+    traces: list[str] = Field(description="ids of the traces")
     skipped: int = Field(description="files that became no trace")
     files: list[ImportedFile] = Field(description="the first ones; `/imports/{id}` has all")
 
@@ -260,47 +322,47 @@ class ImportResult(Shape):
 class Job(Shape):
     """Work in the background: reading, importing or making traces."""
 
-    id: str
-    kind: Literal["ingest", "split", "merge", "overlay", "import"]
-    state: Literal["queued", "running", "done", "failed", "cancelled"]
-    priority: Literal["interactive", "bulk"] = Field(description="`interactive` jobs go first")
+    id: str = Field(description="its id: a number, as text")
+    kind: Literal["ingest", "split", "merge", "overlay", "import"] = Field(description="what it does")
+    state: JobState = Field(description="`done`, `failed` and `cancelled` are final")
+    priority: JobPriority = Field(description="`interactive` jobs go first")
     trace: str | None = Field(description="the trace that it reads, if it reads a single one")
     trace_name: str | None = Field(description="the name of that trace, unless it was deleted")
-    request: Mapping[str, object]
+    request: Mapping[str, object] = Field(description="what it was asked to do; the keys depend on the kind")
     attempts: int = Field(
         description="number of times that it was started; starts that the end of the server cut off do not count"
     )
-    created_at: str | None
-    started_at: str | None
-    ended_at: str | None
-    progress: JobProgress
+    created_at: Timestamp | None = Field(description="when it was queued")
+    started_at: Timestamp | None = Field(description="when it was started last")
+    ended_at: Timestamp | None = Field(description="when it ended")
+    progress: JobProgress = Field(description="how far it is")
     eta_s: float | None = Field(description="estimated seconds until it ends; null: unknown")
-    result: ImportResult | JobResult | None
-    error: Error | None
+    result: ImportResult | JobResult | None = Field(description="what it has made; null until it is done")
+    error: Error | None = Field(description="the reason why it has failed or was cancelled")
 
 
 class Jobs(Shape):
     """A page of jobs."""
 
-    jobs: list[Job]
+    jobs: list[Job] = Field(description="the jobs of this page")
     next: str | None = Field(description="cursor of the following page")
 
 
-class Piece(Shape):
+class SplitPiece(Shape):
     """A trace that a split would make."""
 
-    name: str
-    selection: Mapping[str, object]
-    events: int
+    name: str = Field(description="the file name of the trace to be")
+    selection: SelectionValues = Field(description="the part of the trace that it has")
+    events: int = Field(description="number of its events")
     counts: dict[str, int] = Field(description="events by phase|category")
     size: int = Field(description="estimated bytes, by the number of its events")
 
 
-class Plan(Shape):
+class SplitPlan(Shape):
     """The traces that a split would make."""
 
-    pieces: list[Piece]
-    events: int
+    pieces: list[SplitPiece] = Field(description="the traces to be")
+    events: int = Field(description="sum of their events")
 
 
 class Envelope(BaseModel):
@@ -316,120 +378,138 @@ class Column(Shape):
     ``string``. The description then states the conversion.
     """
 
-    name: str
-    type: Literal["int", "double", "string", "blob", "null", "mixed"]
-    unit: str | None
-    description: str | None
+    name: str = Field(description="its name, which a query may use twice")
+    type: Literal["int", "double", "string", "blob", "null", "mixed"] = Field(
+        description="the type of its values, all of which may also be null; `blob` is base64"
+    )
+    unit: str | None = Field(description="`ns`, `bytes`, `%`, …; null without a unit")
+    description: str | None = Field(description="what its values are; null if there is nothing to say")
 
 
-class Table(Shape):
+class QueryResult(Shape):
     """Rows in column order; integers are exact at any size, blobs base64."""
 
-    columns: list[Column]
-    rows: list[list[Any]]
-    truncated: bool
-    elapsed_ms: float
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "columns": [
+                        {"name": "name", "type": "string", "unit": None, "description": None},
+                        {"name": "n", "type": "int", "unit": None, "description": None},
+                    ],
+                    "rows": [["aten::mm", 9007199254740993]],
+                    "truncated": False,
+                    "elapsed_ms": 1.5,
+                }
+            ]
+        }
+    )
+
+    columns: list[Column] = Field(description="its columns")
+    rows: list[list[Cell]] = Field(description="its rows")
+    truncated: bool = Field(description="whether rows beyond the limit were left out")
+    elapsed_ms: float = Field(description="time that the query took")
 
 
 class AnswerTable(Shape):
     """A table of an analysis, with the unit and the description of each column."""
 
-    columns: list[Column]
-    rows: list[list[Any]]
-    truncated: bool
+    columns: list[Column] = Field(description="its columns")
+    rows: list[list[Cell]] = Field(description="its rows")
+    truncated: bool = Field(description="always false: parameters like `top` limit the rows")
 
 
 class AnswerColumns(Shape):
     """A table of an analysis as ``format=columns`` has it."""
 
-    columns: list[Column]
-    values: list[list[Any]] = Field(description="of each column, in the order of the columns")
+    columns: list[Column] = Field(description="its columns")
+    values: list[list[Cell]] = Field(description="of each column, in the order of the columns")
 
 
 class Skipped(Shape):
     """A rank without a result."""
 
-    rank: int | None
+    rank: int | None = Field(description="the rank, if its trace has it")
     name: str = Field(description="of its trace")
-    reason: str
+    reason: str = Field(description="the reason, in a sentence")
     cycle: int | None = Field(None, description="of its trace, if the analysis is of several cycles")
 
 
 class AnswerFacts(Shape):
     """The result of an analysis, except its tables."""
 
-    analysis: str
-    parameters: dict[str, Any] = Field(description="all of them, with defaults")
-    definition: str
+    analysis: str = Field(description="the name of the analysis")
+    parameters: dict[str, ParameterValue] = Field(description="all of them, with defaults")
+    definition: str = Field(description="what it computes, exactly")
     source: str = Field(description="the origin of the definition")
-    skipped: list[Skipped]
+    skipped: list[Skipped] = Field(description="the ranks without a result")
     notes: list[str] = Field(description="remarks on the whole result")
     cycles: int = Field(description="number of cycles; if several, each table has a column `cycle`")
-    elapsed_ms: float
+    elapsed_ms: float = Field(description="time that the analysis took")
 
 
 class Answer(AnswerFacts):
     """The result of an analysis."""
 
-    tables: dict[str, AnswerTable]
+    tables: dict[str, AnswerTable] = Field(description="the tables by name")
 
 
 class AnswerInColumns(AnswerFacts):
     """The result of an analysis as ``format=columns`` has it."""
 
-    tables: dict[str, AnswerColumns]
+    tables: dict[str, AnswerColumns] = Field(description="the tables by name")
 
 
 class Analysis(Shape):
     """A built-in analysis."""
 
-    name: str
+    name: str = Field(description="its name in paths")
     answers: str = Field(description="the question that it answers")
-    definition: str
+    definition: str = Field(description="what it computes, exactly")
     source: str = Field(description="the origin of the definition")
     parameters: dict[str, Any] = Field(description="as JSON Schema")
     tables: dict[str, list[Column]] = Field(description="the columns of its tables; the first table is the main one")
-    applies: bool
+    applies: bool = Field(description="whether it applies to this trace")
     reason: str | None = Field(description="the reason why it does not apply to this trace")
 
 
 class GroupInBrief(Shape):
     """A group as lists show it."""
 
-    id: str
-    name: str
-    run_id: str | None
-    created_at: str
+    id: str = Field(description="its id")
+    name: str = Field(description="its name, a line of text")
+    run_id: str | None = Field(description="the id of the run in another system")
+    created_at: Timestamp = Field(description="when it was made")
     traces: int = Field(description="the number of its traces")
     size: int = Field(description="bytes of their files")
 
 
-class RunOf(Shape):
+class RunReference(Shape):
     """The run of an entry of the library."""
 
-    id: str
-    name: str
-    run_id: str | None
+    id: str = Field(description="the id of its group")
+    name: str = Field(description="the name of its group")
+    run_id: str | None = Field(description="the id of the run in another system")
 
 
 class SingleTrace(Shape):
     """The single trace of an entry of the library."""
 
-    id: str
+    id: str = Field(description="its id")
     parent: str | None = Field(description="the trace that it was made of")
-    rank: int | None
-    world_size: int | None
+    rank: int | None = Field(description="the rank that wrote it, if the trace has it")
+    world_size: int | None = Field(description="number of ranks of the run, if the trace has it")
     merged: int = Field(description="number of the ranks that it was merged from; 0 if it was not merged")
-    error: Error | None
+    error: Error | None = Field(description="the reason why it failed")
 
 
 class LibraryEntry(Shape):
     """A run with all of its traces, or a single trace."""
 
-    run: RunOf | None = Field(description="the run; null for a single trace")
+    run: RunReference | None = Field(description="the run; null for a single trace")
     trace: SingleTrace | None = Field(description="the single trace; null for a run")
-    name: str
-    uploaded_at: str = Field(description="of its newest trace")
+    name: str = Field(description="the name of the run, or of the file")
+    uploaded_at: Timestamp = Field(description="of its newest trace")
     size: int = Field(description="bytes of all its files")
     span_ns: int | None = Field(description="of its longest trace, if one is ready")
     events: int | None = Field(description="of its traces that are ready; null if none is")
@@ -438,22 +518,22 @@ class LibraryEntry(Shape):
     matching: int = Field(description="number of its traces that match the query")
     ranks: int = Field(description="number of its ranks; traces of unknown ranks are left out")
     world_size: int | None = Field(description="null if it is unknown, or its traces disagree")
-    backend: str | None
+    backend: str | None = Field(description="the communication library; null if it is unknown, or its traces disagree")
     gpus: list[str] = Field(description="names of the devices that have work")
-    has_gpu_work: bool
+    has_gpu_work: bool = Field(description="whether one of its traces has work on a GPU")
     states: dict[str, int] = Field(description="numbers of its traces by state")
     pinned: int = Field(description="number of its pinned traces")
     damaged: int = Field(description="number of its traces with refused or repaired elements, or that are incomplete")
     incomplete: int = Field(description="number of its traces of which a part, but no element, was refused")
-    repaired: int
-    refused: int
+    repaired: int = Field(description="sum of the repairs of its traces")
+    refused: int = Field(description="sum of the elements that were left out of its traces")
     progress: Progress = Field(description="of reading its traces")
 
 
 class LibraryList(Shape):
     """A page of the library."""
 
-    entries: list[LibraryEntry]
+    entries: list[LibraryEntry] = Field(description="the entries of this page")
     total: int = Field(description="number of entries that match the query")
     traces: int = Field(description="number of traces that match the query")
     stored: int = Field(description="number of all traces, and of runs without traces")
@@ -462,29 +542,29 @@ class LibraryList(Shape):
 class GroupRank(Shape):
     """A trace of a group."""
 
-    rank: int | None
+    rank: int | None = Field(description="the rank, if the trace has it")
     cycle: int | None = Field(description="turn of the profiler's schedule, from 0; null until the trace is read")
-    world_size: int | None
-    host: str | None
-    trace: str
-    name: str
-    state: Literal["queued", "ingesting", "ready", "failed"]
-    size: int
-    pinned: bool
-    events: int
+    world_size: int | None = Field(description="number of ranks of the run, if the trace has it")
+    host: str | None = Field(description="the name of the machine that wrote it, if the trace has it")
+    trace: str = Field(description="the id of the trace")
+    name: str = Field(description="the file name")
+    state: State = Field(description="`ready` and `failed` are final")
+    size: int = Field(description="bytes of the file; of the columns if the trace was made here")
+    pinned: bool = Field(description="whether retention keeps it")
+    events: int = Field(description="number of its events")
 
 
 class GroupCycle(Shape):
     """The traces that the ranks of a group wrote in one turn of the profiler's schedule."""
 
-    cycle: int
+    cycle: int = Field(description="its number, from 0")
     traces: int = Field(description="the number of its traces")
     ranks: list[int] = Field(description="of these traces")
     missing: list[int] = Field(description="ranks of the world without a trace")
-    first_step: int | None
-    last_step: int | None
+    first_step: int | None = Field(description="the smallest number of a step; null without steps")
+    last_step: int | None = Field(description="the largest number of a step; null without steps")
     start_ns: int | None = Field(description="start of the first trace; since the epoch if the traces record that")
-    end_ns: int | None
+    end_ns: int | None = Field(description="end of the last trace, in the same clock")
 
 
 class Group(GroupInBrief):
@@ -492,18 +572,18 @@ class Group(GroupInBrief):
 
     world_size: int | None = Field(description="if all traces that have one agree")
     missing: list[int] = Field(description="ranks of that world without a trace in some cycle")
-    cycles: list[GroupCycle]
+    cycles: list[GroupCycle] = Field(description="its cycles, in order")
     cycles_by: Literal["rank", "steps", "time", "order"] = Field(
         description="the rule that separates cycles; `rank`: no rank has two traces, so there is one cycle"
     )
-    ranks: list[GroupRank]
+    ranks: list[GroupRank] = Field(description="its traces, by cycle and rank")
 
 
 class Groups(Shape):
     """A page of groups."""
 
-    groups: list[GroupInBrief]
-    next: str | None
+    groups: list[GroupInBrief] = Field(description="the groups of this page")
+    next: str | None = Field(description="cursor of the following page")
 
 
 class BaselineEntry(Shape):
@@ -537,80 +617,80 @@ class Baselines(Shape):
 class ImportInBrief(Shape):
     """An import."""
 
-    id: str
-    path: str
-    mode: Literal["auto", "link", "copy", "reference"]
-    group: str | None
-    name: str | None
+    id: str = Field(description="its id")
+    path: str = Field(description="the file, folder or pattern to import")
+    mode: Literal["auto", "link", "copy", "reference"] = Field(description="how the files get into the data folder")
+    group: str | None = Field(description="the name of the group of its traces")
+    name: str | None = Field(description="the name of its trace, instead of the file's")
     watch: bool = Field(description="whether watching was requested")
     watching: bool = Field(description="whether new files are still imported")
-    created_at: str
-    ended_at: str | None
+    created_at: Timestamp = Field(description="when it was requested")
+    ended_at: Timestamp | None = Field(description="when it ended")
     job: str | None = Field(description="its latest job")
     taken: int = Field(description="files that became traces")
-    skipped: int
+    skipped: int = Field(description="files that became no trace")
 
 
 class Import(ImportInBrief):
     """An import with its files."""
 
-    files: list[ImportedFile]
+    files: list[ImportedFile] = Field(description="a page of its files")
     next: str | None = Field(description="`after` of the following page")
 
 
 class Imports(Shape):
     """The imports that watch for new files."""
 
-    imports: list[ImportInBrief]
+    imports: list[ImportInBrief] = Field(description="the imports")
     roots: list[str] = Field(description="the folders from which files may be imported")
 
 
 class Analyses(Shape):
     """The analyses of a trace."""
 
-    analyses: list[Analysis]
+    analyses: list[Analysis] = Field(description="all analyses, including those that do not apply")
 
 
 class Engine(Shape):
     """The process behind a session."""
 
-    version: str | None
-    pid: int | None
+    version: str | None = Field(description="its version, once it has started")
+    pid: int | None = Field(description="its process id; null unless it runs")
     rss_bytes: int | None = Field(description="current memory")
     peak_bytes: int | None = Field(description="peak memory")
     predicted_bytes: int = Field(description="expected memory of the load")
     restarts: int = Field(description="engines with the same content that died within the last ten minutes")
 
 
-class Loaded(Shape):
+class LoadProgress(Shape):
     """Bytes of the document that the engine has loaded, and the events of the whole document."""
 
-    bytes: int
-    events_total: int
+    bytes: int = Field(description="bytes that the engine has loaded")
+    events_total: int = Field(description="events of the whole document")
 
 
-class Count(Shape):
+class AccountCount(Shape):
     """A number in the trace, and in the engine."""
 
-    expected: int
-    engine: int
+    expected: int = Field(description="the number in the trace")
+    engine: int = Field(description="the number in the engine")
 
 
 class AccountNote(Shape):
     """Events that the engine shows differently, or not at all."""
 
     code: str = Field(description="stable: scripts may rely on it")
-    count: int
-    detail: str
+    count: int = Field(description="number of events")
+    detail: str = Field(description="what is different, in a sentence")
 
 
-class Complaint(Shape):
+class ImporterIssue(Shape):
     """A problem that the engine's importer reports: a row of its table ``stats``."""
 
-    name: str
-    value: int
-    severity: str
-    detail: str | None
+    name: str = Field(description="its name")
+    value: int = Field(description="its value")
+    severity: str = Field(description="`info`, `data_loss` or `error`")
+    detail: str | None = Field(description="what it means, in the words of the engine")
 
 
 class Account(Shape):
@@ -618,49 +698,47 @@ class Account(Shape):
 
     complete: bool = Field(description="whether the engine shows all events")
     events: int = Field(description="all events, except ends of arrows without a beginning")
-    shown: int
-    slices: Count
-    flows: Count
-    counters: Count
+    shown: int = Field(description="events that the engine shows")
+    slices: AccountCount = Field(description="slices")
+    flows: AccountCount = Field(description="arrows")
+    counters: AccountCount = Field(description="values of counters")
     base_ns: int = Field(description="the time of the trace, in ns, at the engine's 0")
     lanes: int = Field(description="additional lanes of tracks, for slices that overlap")
-    notes: list[AccountNote]
-    stats: list[Complaint]
+    notes: list[AccountNote] = Field(description="events that are shown differently, or not at all")
+    stats: list[ImporterIssue] = Field(description="problems that the engine's importer reports")
 
 
 class Session(Shape):
     """An engine on a trace."""
 
-    trace: str
-    selection: Mapping[str, object] | None = Field(description="the part of the trace that it has loaded; null for all")
-    args: Literal["all", "essential", "none"] = Field(description="which arguments of events it has loaded")
-    state: Literal["waiting", "loading", "ready", "failed", "closed"] = Field(
-        description="`waiting`: until engines that are closed for it have ended"
-    )
-    error: Error | None
-    engine: Engine
-    progress: Loaded
+    trace: str = Field(description="the id of the trace")
+    selection: SelectionValues | None = Field(description="the part of the trace that it has loaded; null for all")
+    args: Args = Field(description="which arguments of events it has loaded")
+    state: SessionState = Field(description="`waiting`: until engines that are closed for it have ended")
+    error: Error | None = Field(description="the reason why it is `failed`")
+    engine: Engine = Field(description="its process")
+    progress: LoadProgress = Field(description="how much of the document is loaded")
     clients: int = Field(description="Perfetto UIs attached")
     queries: int = Field(description="queries so far")
     waiting: int = Field(description="requests in its queue")
-    idle_s: float
-    load_s: float | None
+    idle_s: float = Field(description="seconds since the last request")
+    load_s: float | None = Field(description="seconds that the load took; null until it is loaded")
     account: Account | None = Field(description="null until the engine has loaded")
 
 
-class Memory(Shape):
+class EngineMemory(Shape):
     """Memory of all engines, and its maximum."""
 
-    held_bytes: int
-    budget_bytes: int
+    held_bytes: int = Field(description="memory of all engines")
+    budget_bytes: int = Field(description="its maximum")
 
 
 class Sessions(Shape):
     """The engines."""
 
-    sessions: list[Session]
-    memory: Memory
-    next: str | None
+    sessions: list[Session] = Field(description="the engines")
+    memory: EngineMemory = Field(description="the memory of all engines")
+    next: str | None = Field(description="always null: there is one page")
 
 
 class Access(Shape):
@@ -668,14 +746,35 @@ class Access(Shape):
 
     needed: bool = Field(description="whether the server requires a token at all")
     name: str = Field(description="of the token; `local` if none is required")
-    scope: str = Field(description="`read` or `write`")
+    scope: Scope = Field(description="`write` includes reading")
 
 
 class Listener(Shape):
     """The state of the localhost listener."""
 
-    enabled: bool
-    host: str
-    port: int
-    trace: str | None
+    enabled: bool = Field(description="whether it listens")
+    host: str = Field(description="its address")
+    port: int = Field(description="its port")
+    trace: str | None = Field(description="the id of the trace that it serves")
     error: str | None = Field(description="the reason why it is not enabled, unless it is switched off")
+
+
+class ServerHealth(Shape):
+    """The state of a server that responds."""
+
+    status: Literal["ok"] = Field(description="always `ok`")
+
+
+class UnreadyReason(Shape):
+    """A reason why a server is not ready."""
+
+    what: Literal["catalog", "disk", "engine"] = Field(description="the part that is not ready")
+    code: ErrorCode = Field(description="stable: scripts may rely on it")
+    detail: str = Field(description="what is wrong, in a sentence")
+
+
+class Readiness(Shape):
+    """Whether a server can receive and show traces."""
+
+    status: Literal["ready", "unready"] = Field(description="`unready` if there is a reason")
+    reasons: list[UnreadyReason] = Field(description="why it is not ready")

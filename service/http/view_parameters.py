@@ -4,13 +4,14 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
+from service.http.resource_parameters import TraceId
 from service.http.selection_parameters import Selected
 from service.operations.views import View
 from service.trace.selection_fields import Args
 
 
 def view_of(
-    trace_id: str,
+    trace_id: TraceId,
     selection: Selected,
     args: Annotated[
         Args,

@@ -56,7 +56,7 @@ class Criteria(BaseModel):
 
     model_config = _MODEL
 
-    window: Window | None = None
+    window: Window | None = Field(None, description="the span of time; `straddle` treats slices that cross its edges")
     steps: list[Number] | None = _values("steps")
     ranks: list[Number] | None = _values("ranks")
     devices: list[Number] | None = _values("devices")
@@ -102,7 +102,7 @@ class Selection(Criteria):
         " window excludes",
     )
     straddle: Straddle = Field("keep", description=described("straddle"))
-    closure: Closure = Closure()
+    closure: Closure = Field(Closure(), description="what is kept in addition, because kept events need it")
 
     @classmethod
     def parsed(cls, value: object) -> "Selection":

@@ -85,7 +85,7 @@ def test_sequences_of_real_traces_are_exact(name: str, operator: str, ask: Ask) 
     work = [event for event in events if event["cat"] in WORK]
     expected = brute([*ops, *calls, *work], operator, 2)
     assert expected
-    limits = {"min_length": 2, "top": 100_000, "names": 10_000}
+    limits = {"min_length": 2, "top": 100_000, "names_max": 10_000}
     rows = ask("kernel_sequences", real(name), operator=operator, **limits)["sequences"]
     assert summary_of(rows) == expected
     assert [row["count"] for row in rows] == sorted((row["count"] for row in rows), reverse=True)
@@ -127,7 +127,7 @@ def test_long_sequences_are_truncated_and_only_the_most_frequent_are_listed(ask:
         for start in (0, 20, 40)
         for at in (1, 2, 3)
     ]
-    first, second = ask("kernel_sequences", events, names=2)["sequences"]
+    first, second = ask("kernel_sequences", events, names_max=2)["sequences"]
     assert (first["op"], first["count"], first["length"], first["kernels"]) == ("twice", 2, 3, "k1 | k2 | … and 1 more")
     assert (first["device_ns"], first["device_mean_ns"], first["first_start_ns"]) == (6_000, 3_000, 20_000)
     assert (second["op"], second["count"]) == ("once", 1)

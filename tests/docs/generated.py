@@ -1,14 +1,11 @@
 """The parts of the documents that are written from the code: between `<!-- from code: NAME -->` and `<!-- end -->`."""
 
-import inspect
 import json
 import re
-from collections.abc import Iterator
 
 from service.analysis.catalogue import QUESTIONS
-from service.http.problems import status_of
+from service.http.problems import problem_kinds
 from service.settings import Settings
-from service.trace import errors
 
 _PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
@@ -40,8 +37,7 @@ def definitions() -> str:
 
 def problems() -> str:
     """The table of all error codes, by status."""
-    rows = sorted({(status_of(kind("")), kind.code, kind.title) for kind in _kinds(errors.TracedockError)})
-    table = [f"| {status} | `{code}` | {title}. |" for status, code, title in rows]
+    table = [f"| {kind.status} | `{kind.code}` | {kind.title}. |" for kind in problem_kinds()]
     return "\n".join(["| status | code | title |", "|---|---|---|", *table])
 
 
@@ -72,13 +68,6 @@ def _default(value: object) -> str:
     if isinstance(value, int) and value >= 1 << 30 and value % (1 << 30) == 0:
         return f"{value >> 30} GiB"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
-
-
-def _kinds(kind: type[errors.TracedockError]) -> Iterator[type[errors.TracedockError]]:
-    for subclass in kind.__subclasses__():
-        if "code" in vars(subclass) and len(inspect.signature(subclass).parameters):
-            yield subclass
-        yield from _kinds(subclass)
 
 
 PARTS = {"settings": settings, "questions": questions, "definitions": definitions, "problems": problems}

@@ -131,7 +131,7 @@ def _is_listed(option: str, text: str) -> bool:
 
 def _general(path: str) -> str:
     """Replace the name of an analysis in a path with `{name}`, as on the page."""
-    return re.sub(r"^(/traces/\{trace_id\}/analysis/)\w+$", r"\1{name}", path)
+    return re.sub(r"^(/(?:traces|groups)/\{\w+\}/analysis/)\w+$", r"\1{name}", path)
 
 
 def _anchor(heading: str) -> str:

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from service.analysis.catalogue import QUESTIONS
+from service.http.routes.analysis import COMMON_PARAMETERS
 from service.http.shapes import Analyses, Answer
+from tests import openapi
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 from tests.waiting import PATIENCE_S
@@ -175,12 +177,16 @@ def test_analysis_that_does_not_apply_gives_a_reason(server: Server, on_host: st
 
 
 def test_every_analysis_is_documented_with_its_parameters(server: Server) -> None:
-    paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
+    paths = openapi.resolved(openapi.document_of(server))["paths"]
     for name, question in QUESTIONS.items():
-        operation = paths[f"/api/v1/traces/{{trace_id}}/analysis/{name}"]["get"]
-        assert operation["summary"] == question.short_question
-        assert {parameter["name"] for parameter in operation["parameters"]} >= {
-            "selection",
-            "traces",
-            *question.parameters.model_fields,
-        }
+        for subject, own in (("traces/{trace_id}", {"traces"}), ("groups/{group_id}", {"base"})):
+            operation = paths[f"/api/v1/{subject}/analysis/{name}"]["get"]
+            assert operation["summary"] == question.short_question
+            names = {parameter["name"] for parameter in operation["parameters"]}
+            assert names >= {"selection", *own, *question.parameters.model_fields}
+            assert "name" not in names
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_parameters_of_an_analysis_differ_from_those_that_all_analyses_have(name: str) -> None:
+    assert not set(QUESTIONS[name].parameters.model_fields) & COMMON_PARAMETERS

@@ -1,6 +1,7 @@
 """Requests that schemathesis generates from the API's description find no bug and no undocumented response."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests import openapi
 from tests.conftest import DATA
+from tests.docs.pages import ROOT
 from tests.server import Server
 
 pytestmark = pytest.mark.system
@@ -20,7 +23,7 @@ WAIT_MAX_S = 0.1
 
 def described(server: Server) -> dict[str, Any]:
     """The API's description, narrowed so that most ids exist and no request waits for long."""
-    description: dict[str, Any] = server.api.get(f"{server.url}/openapi.json").json()
+    description = openapi.resolved(openapi.document_of(server))
     examples = {
         "trace_id": [trace["id"] for trace in server.api.get("/traces").json()["traces"]],
         "group_id": [group["id"] for group in server.api.get("/groups").json()["groups"]],
@@ -45,7 +48,9 @@ def fuzz(server: Server, folder: Path, examples: int, phases: str) -> None:
         "--checks", CHECKS, "--phases", phases, "--max-examples", str(examples), "--seed", "17",
         "--continue-on-failure", "--warnings", "off", "--no-color", "--request-timeout", "60",
     ]  # fmt: skip
-    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.http.schemathesis_hooks"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
     assert run.returncode == 0, run.stdout[-20_000:]
 
 

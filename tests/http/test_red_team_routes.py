@@ -58,7 +58,7 @@ def declared() -> dict[str, set[str]]:
             continue
         is_folder = isinstance(context.original_route, Mount)
         path = f"{context.path}/trace.js" if is_folder else str(context.path_format)
-        names = QUESTIONS if context.name == "analysis" else ()  # one route answers all analyses
+        names = QUESTIONS if path.endswith("/analysis/{name}") else ()  # one route answers all analyses
         for declared_path in (path, *(path.replace("{name}", name) for name in names)):
             methods.setdefault(declared_path, set()).update({"GET", "HEAD"} if is_folder else context.methods or ())
     return methods

@@ -17,11 +17,14 @@ TAIL = 0.8
 TensorBoard drops a last step that launches less.
 """
 
+StepBounds = Literal["device", "host"]
+"""The rule for the bounds of steps."""
+
 
 class StepParameters(Parameters):
     """The bounds of steps, and the rules by which their time is categorized."""
 
-    bounds: Literal["device", "host"] = Field(
+    bounds: StepBounds = Field(
         "device",
         description="bounds of a step: `device` ends it when the host and all work launched in it are done, and starts"
         " the next step there; `host` takes its annotation",

@@ -1,7 +1,6 @@
 """``/traces/{id}/analysis``: the built-in analyses of traces."""
 
 import hashlib
-import re
 import secrets
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -10,11 +9,12 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from service.analysis.answers import WHOLE_FORMS, chosen_tables, parameters_of, question_of
-from service.analysis.catalogue import QUESTIONS
 from service.http import shapes
 from service.http.authentication import identity
 from service.http.declarations import ROUTE_PATH
+from service.http.openapi import fragments
 from service.http.parameters import PathValues, also_takes
+from service.http.resource_parameters import TraceId
 from service.http.responses import has_current
 from service.http.routes.download import ProcessOutput
 from service.http.routes.traces import Wait
@@ -32,13 +32,11 @@ TRACES_MAX = 4096
 Form = Literal["json", "columns", "csv", "arrow"]
 _FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
 _MEDIA_TYPES: dict[Form, str] = {"columns": JSON, **{form: media_type for media_type, form in _FORMS.items()}}
-_COMMON_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "base_selection", "table", "format", "wait"})
+COMMON_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "base_selection", "table", "format", "wait"})
 """The query parameters that all analyses have."""
 
 _SERVER_RUN = secrets.token_hex(8)
 """A part of the ETag of an answer. A ready trace does not change, but the server may change at each restart."""
-
-_PATH = "/{trace_id}/analysis/{name}"
 
 Tables = Annotated[
     list[str] | None,
@@ -55,6 +53,23 @@ BaseSelection = Annotated[
     ),
 ]
 
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The tables, in the format that `format` or `Accept` names",
+        "model": shapes.Answer | shapes.AnswerInColumns,
+        "content": fragments.content({JSON: {}, CSV: fragments.CSV_ROWS, ARROW: fragments.ARROW_STREAM}),
+        "headers": fragments.header_fields(
+            {
+                "ETag": "the tag of the answer",
+                "Tracedock-Table": "the table that CSV or Arrow has",
+                "Tracedock-Tables": "the names of all tables of the analysis",
+            }
+        ),
+    },
+    304: fragments.NOT_MODIFIED,
+}
+"""The responses of an analysis, but for errors."""
+
 router = APIRouter(prefix="/traces", tags=["analysis"])
 
 
@@ -68,7 +83,7 @@ def source_of(
 
 
 @router.get("/{trace_id}/analysis", summary="List the analyses of a trace", responses={200: {"model": shapes.Analyses}})
-def list_analyses(trace_id: str, request: Request, services: ServicesDep, selection: Selected) -> Response:
+def list_analyses(trace_id: TraceId, request: Request, services: ServicesDep, selection: Selected) -> Response:
     """Return each analysis with its tables and parameters, and the reason why it does not apply to the trace, if so."""
     pieces = services.analyses.applicable(source_of(services, trace_id, selection), client=" ".join(identity(request)))
     return ProcessOutput(pieces, _MEDIA_TYPES["json"], {})
@@ -80,21 +95,16 @@ def parameters_of_path(path: PathValues) -> Iterable[str]:
 
 
 @router.get(
-    _PATH,
-    name="analysis",
+    "/{trace_id}/analysis/{name}",
     summary="Answer an analysis",
     response_class=Response,
-    responses={
-        200: {
-            "model": shapes.Answer | shapes.AnswerInColumns,
-            "content": {media_type: {} for media_type in (CSV, ARROW)},
-        }
-    },
+    responses=ANSWERS,
+    openapi_extra={"parameters": [fragments.IF_NONE_MATCH]},
 )
 @also_takes(parameters_of_path)
 async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each request parameter as an argument
     name: str,
-    trace_id: str,
+    trace_id: TraceId,
     request: Request,
     services: ServicesDep,
     selection: Selected,
@@ -123,7 +133,7 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     """
     question = question_of(name)
     request.scope[ROUTE_PATH] = request.scope["route"].path.replace("{name}", name)
-    values = {key: value for key, value in request.query_params.items() if key not in _COMMON_PARAMETERS}
+    values = {key: value for key, value in request.query_params.items() if key not in COMMON_PARAMETERS}
     parameters = parameters_of(question, values).model_dump(mode="json")
     form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
     ids = [trace_id, *(traces or ())]
@@ -168,43 +178,3 @@ def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], f
     traces = [(str(source.columns), source.is_base) for source in sources]
     key = [_SERVER_RUN, traces, [*selections.items()], name, parameters, form, tables]
     return hashlib.sha256(orjson.dumps(key)).hexdigest()[:32]
-
-
-def describe_analyses(document: dict[str, Any]) -> None:
-    """Replace the path that all analyses share in an OpenAPI document by a path for each analysis, with its parameters.
-
-    One route serves all analyses, because a route for each would add 0.3 s to every start of the server.
-    """
-    paths: dict[str, Any] = {}
-    for path, methods in document["paths"].items():
-        if path.endswith(router.prefix + _PATH):
-            paths |= {
-                path.replace("{name}", name): {"get": _described(path, methods["get"], name)} for name in QUESTIONS
-            }
-        else:
-            paths[path] = methods
-    document["paths"] = paths
-
-
-def _described(path: str, operation: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the OpenAPI operation of one analysis, made from the shared `operation` of all analyses at `path`."""
-    question = QUESTIONS[name]
-    own = question.parameters.model_json_schema().get("properties", {})
-    return operation | {
-        "summary": question.short_question,
-        "description": question.definition,
-        "operationId": re.sub(r"\W", "_", f"analysis {name}{path.replace('{name}', name)}_get"),
-        "parameters": [
-            *(parameter for parameter in operation["parameters"] if parameter["name"] != "name"),
-            *(
-                {
-                    "name": parameter,
-                    "in": "query",
-                    "required": False,
-                    "description": field.get("description", ""),
-                    "schema": {key: value for key, value in field.items() if key not in {"title", "description"}},
-                }
-                for parameter, field in own.items()
-            ),
-        ],
-    }

@@ -1,7 +1,7 @@
 """``/traces/{id}/split``, ``/traces/{id}/overlay`` and ``/traces/merge``: traces made from other traces."""
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +11,9 @@ from service.http.authentication import check_write
 from service.http.bounded_body import SmallBodyRoute
 from service.http.declarations import declares
 from service.http.disconnects import cancelled_on_disconnect
+from service.http.openapi import fragments
 from service.http.presenters import job_object
+from service.http.resource_parameters import TraceId
 from service.http.responses import json_response
 from service.http.routes.traces import Urgency, Wait
 from service.http.services import Services, ServicesDep
@@ -25,6 +27,12 @@ from service.trace.selection import Number, Selection, share_of_time
 
 CHECK_WAIT_S = 10.0
 """Maximum seconds that a response waits for a job to check its request."""
+ALIGN_DESCRIPTION = "how to align the clocks: not at all, by `baseTimeNanoseconds`, or also by the ends of collectives"
+
+JOB: dict[int | str, dict[str, Any]] = {
+    202: {"description": "The job that makes the traces", "model": shapes.Job, "headers": fragments.JOB_LOCATION}
+}
+"""The response of a route that makes traces."""
 
 router = APIRouter(tags=["split and merge"], route_class=SmallBodyRoute)
 
@@ -32,7 +40,16 @@ router = APIRouter(tags=["split and merge"], route_class=SmallBodyRoute)
 class SplitRequest(BaseModel):
     """The pieces to split a trace into."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"by": "step"},
+                {"by": "parts", "value": 2, "dry_run": True},
+                {"selection": {"categories": ["cpu_op"], "window": {"start_ns": 0, "relative": True}}},
+            ]
+        },
+    )
 
     selection: Selection = Field(Selection(), description="the part of the trace to keep; by default all of it")
     by: By | None = Field(None, description="one piece for each step, each stream, …; without it, a single piece")
@@ -47,7 +64,7 @@ class SplitRequest(BaseModel):
 class OverlayRequest(BaseModel):
     """The analysis to show on top of a trace."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"analysis": "critical_path"}]})
 
     analysis: Literal["critical_path"] = Field(description="the analysis whose result is shown")
     selection: Selection = Field(Selection(), description="the part of the trace to keep; by default all of it")
@@ -56,7 +73,10 @@ class OverlayRequest(BaseModel):
 class MergeRequest(BaseModel):
     """The traces to merge."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"traces": ["14d77f0f19d4", "5a41c02f9be7"], "name": "run.pt.trace.json.gz"}]},
+    )
 
     traces: list[str] = Field(
         min_length=2, max_length=MEMBERS_MAX, description="ids: of ranks, or of parts of one trace"
@@ -64,7 +84,7 @@ class MergeRequest(BaseModel):
     ranks: list[Number] | None = Field(None, description="the rank of each, if the traces do not have it")
     align: Align = Field(
         "collectives",
-        description="how to align the clocks: not at all, by `baseTimeNanoseconds`, or also by the ends of collectives",
+        description=ALIGN_DESCRIPTION,
     )
     name: str | None = Field(None, max_length=255, description="of the new trace")
 
@@ -100,12 +120,12 @@ async def _check_room(services: Services, trace_id: str, share: float) -> None:
     "/traces/{trace_id}/split",
     status_code=202,
     summary="Cut a trace into traces",
-    responses={202: {"model": shapes.Job}, 200: {"model": shapes.Plan}},
+    responses=JOB | {200: {"description": "The pieces, for a `dry_run`", "model": shapes.SplitPlan}},
 )
 # a dry run needs read scope only; for other requests, the handler checks for write scope
 @declares("read", audit="split", unlogged_status=200, idempotent=True)
 async def split_trace(
-    trace_id: str,
+    trace_id: TraceId,
     split: SplitRequest,
     request: Request,
     services: ServicesDep,
@@ -115,14 +135,15 @@ async def split_trace(
     """Make a trace of each piece that has events. Its `parent` is this trace, its `selection` the part that it keeps.
 
     Returns 202 with the job that makes the traces, or 422 if the trace can't be cut so. A dry run ends when its client
-    disconnects, and after `TRACEDOCK_ANALYSIS_TIMEOUT_S` with 504.
+    disconnects, and after `TRACEDOCK_ANALYSIS_TIMEOUT_S` with 504. All but a dry run needs a token with the scope
+    `write`.
     """
     trace = services.trace_operations.ready(trace_id)
     derivation = Split(trace.id, split.selection, split.by, split.value)
     if split.dry_run:
         plan = await cancelled_on_disconnect(request, services.derivations.plan(derivation))
-        pieces = [shapes.Piece(**piece.as_dict()) for piece in plan.pieces]
-        return json_response(shapes.Plan(pieces=pieces, events=sum(piece.events for piece in pieces)))
+        pieces = [shapes.SplitPiece(**piece.as_dict()) for piece in plan.pieces]
+        return json_response(shapes.SplitPlan(pieces=pieces, events=sum(piece.events for piece in pieces)))
     check_write(request)
     await _check_room(services, trace.id, share_of_time(split.selection, trace.summary_or_empty))
     return await _submit(derivation, priority, wait, services)
@@ -132,11 +153,11 @@ async def split_trace(
     "/traces/{trace_id}/overlay",
     status_code=202,
     summary="Make a trace that shows its critical path",
-    responses={202: {"model": shapes.Job}},
+    responses=JOB,
 )
 @declares(audit="overlay")
 async def overlay_trace(
-    trace_id: str, overlay: OverlayRequest, services: ServicesDep, wait: Wait = 0, priority: Urgency = "interactive"
+    trace_id: TraceId, overlay: OverlayRequest, services: ServicesDep, wait: Wait = 0, priority: Urgency = "interactive"
 ) -> Response:
     """Make a trace of this one, or of a selection of it, with the critical path as an additional track.
 
@@ -148,9 +169,7 @@ async def overlay_trace(
     return await _submit(Overlay(trace.id, overlay.analysis, overlay.selection), priority, wait, services)
 
 
-@router.post(
-    "/traces/merge", status_code=202, summary="Make one trace of several", responses={202: {"model": shapes.Job}}
-)
+@router.post("/traces/merge", status_code=202, summary="Make one trace of several", responses=JOB)
 @declares(audit="merge", idempotent=True)
 async def merge_traces(
     merge: MergeRequest, services: ServicesDep, wait: Wait = 0, priority: Urgency = "interactive"

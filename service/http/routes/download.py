@@ -14,7 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from service.http import shapes
 from service.http.digests import repr_digest
+from service.http.openapi import fragments
 from service.http.problems import as_problem
+from service.http.resource_parameters import TraceId
 from service.http.responses import has_current
 from service.http.selection_parameters import Selected
 from service.http.services import Services, ServicesDep
@@ -37,7 +39,36 @@ MEDIA_TYPES: dict[Format, str] = {
 WRITTEN: tuple[Format, ...] = ("json", "json.gz")
 """The formats that are written for each download, so that secrets can be left out."""
 
+_RANGES = (MEDIA_TYPES["original"], MEDIA_TYPES["parquet"], "multipart/byteranges")
+"""The media types of a part of a file; several ranges are sent as several parts."""
 _SUFFIXES = re.compile(r"(?:\.(?:json|gz|zst|tmp))+$", re.IGNORECASE)
+
+_CONTENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The trace",
+        "content": fragments.content(
+            {
+                MEDIA_TYPES["original"]: fragments.described("`original`: the uploaded file", fragments.BINARY),
+                MEDIA_TYPES["json.gz"]: fragments.described("`json.gz`: the document, compressed", fragments.BINARY),
+                MEDIA_TYPES["json"]: fragments.described("`json`: the document", {"type": "object"}),
+                MEDIA_TYPES["parquet"]: fragments.described("`parquet`: the columns of the events", fragments.BINARY),
+            }
+        ),
+        "headers": fragments.header_fields(
+            {
+                "Content-Disposition": "the file name of the download",
+                "ETag": "the tag of `original` or `parquet`",
+                "Repr-Digest": "the SHA-256 of `original`",
+            }
+        ),
+    },
+    206: {
+        "description": "The part that `Range` names",
+        "content": fragments.content(dict.fromkeys(_RANGES, fragments.BINARY)),
+        "headers": fragments.header_fields({"Content-Range": "the part, and the size of the whole"}),
+    },
+    304: fragments.NOT_MODIFIED,
+}
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 
@@ -47,10 +78,16 @@ router = APIRouter(prefix="/traces", tags=["traces"])
     "/{trace_id}/download",
     summary="Download a trace, as uploaded or in another format",
     response_class=Response,
-    responses={200: {"content": {kind: {} for kind in MEDIA_TYPES.values()}}},
+    responses=_CONTENTS,
+    openapi_extra={
+        "parameters": [
+            fragments.IF_NONE_MATCH,
+            fragments.header_parameter("Range", "part of `original` or `parquet`, like `bytes=0-1023`"),
+        ]
+    },
 )
 def download_trace(
-    trace_id: str,
+    trace_id: TraceId,
     request: Request,
     services: ServicesDep,
     selection: Selected,
@@ -109,7 +146,7 @@ def download_trace(
     response_class=Response,
     responses={200: {"model": shapes.Envelope}},
 )
-def trace_envelope(trace_id: str, services: ServicesDep) -> Response:
+def get_envelope(trace_id: TraceId, services: ServicesDep) -> Response:
     """Return all keys of the document but its events: devices, versions, notes of the program.
 
     Secrets are always left out. An envelope of more than 8 MiB is refused with 413: download the trace instead.

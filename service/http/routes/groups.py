@@ -1,6 +1,6 @@
 """``/groups``: list, describe, analyse, merge and delete the traces of one run together."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,22 +10,38 @@ from service.http import shapes
 from service.http.bounded_body import SmallBodyRoute
 from service.http.cursors import cursor_of, read_cursor
 from service.http.declarations import declares
+from service.http.openapi import fragments
 from service.http.parameters import also_takes
 from service.http.presenters import group_in_brief, group_object
+from service.http.resource_parameters import Cursor, GroupId, Limit
 from service.http.responses import json_response
-from service.http.routes.analysis import BaseSelection, Form, Tables, answer_question, parameters_of_path
-from service.http.routes.analysis import list_analyses as list_analyses_of_trace
-from service.http.routes.derived_traces import MergeRequest, merge_traces
+from service.http.routes.analysis import (
+    ANSWERS,
+    BaseSelection,
+    Form,
+    Tables,
+    answer_question,
+    list_analyses,
+    parameters_of_path,
+)
+from service.http.routes.derived_traces import ALIGN_DESCRIPTION, JOB, MergeRequest, merge_traces
 from service.http.routes.traces import Wait
 from service.http.selection_parameters import Selected
 from service.http.services import Services, ServicesDep
-from service.http.tables import ARROW, CSV
 from service.operations.groups import MEMBERS_MAX
 from service.store.groups import Group, group_name
 from service.trace.errors import BadAnalysisRequest, CannotMerge
 from service.trace.piece import Align
 
 router = APIRouter(prefix="/groups", tags=["groups"], route_class=SmallBodyRoute)
+
+_GROUP_ANSWERS: dict[int | str, dict[str, Any]] = ANSWERS | {
+    200: ANSWERS[200]
+    | {
+        "headers": ANSWERS[200]["headers"]
+        | fragments.header_fields({"Tracedock-Left-Out": "the ids of traces that could not be read, if there are any"})
+    }
+}
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 RunId = Annotated[str, Field(max_length=255)]
@@ -35,9 +51,12 @@ Traces = Annotated[list[str], Field(max_length=MEMBERS_MAX)]
 class GroupRequest(BaseModel):
     """A group to create."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"name": "llama/70B", "run_id": "1234", "traces": ["14d77f0f19d4"]}]},
+    )
 
-    name: Name
+    name: Name = Field(description="its name, a line of text that no other group has")
     run_id: RunId | None = Field(None, description="the id of the run in another system")
     traces: Traces = Field([], description="ids; they leave the groups that they are in")
 
@@ -45,10 +64,12 @@ class GroupRequest(BaseModel):
 class GroupChange(BaseModel):
     """Fields of a group to change."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"name": "llama/70B, long context"}, {"pinned": True}]}
+    )
 
-    name: Name | None = None
-    run_id: RunId | None = None
+    name: Name | None = Field(None, description="its new name; null leaves it as it is")
+    run_id: RunId | None = Field(None, description="the id of the run in another system; null removes it")
     traces: Traces | None = Field(None, description="ids of all its traces from now on")
     pinned: bool | None = Field(None, description="whether retention keeps all its traces, however old they are")
 
@@ -56,9 +77,9 @@ class GroupChange(BaseModel):
 class GroupMerge(BaseModel):
     """The trace to make of the ranks of a group."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"align": "base"}]})
 
-    align: Align = "collectives"
+    align: Align = Field("collectives", description=ALIGN_DESCRIPTION)
     name: Annotated[str, Field(max_length=255)] | None = Field(None, description="of the new trace")
 
 
@@ -69,8 +90,8 @@ def _described(services: Services, group: Group) -> shapes.Group:
 @router.get("", summary="List groups, newest first", responses={200: {"model": shapes.Groups}})
 def list_groups(
     services: ServicesDep,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
     name: Annotated[str, Query(description="part of the name, in any case")] = "",
 ) -> Response:
     """Return a page of groups; ``next`` is the cursor of the following page, or null."""
@@ -80,16 +101,21 @@ def list_groups(
     return json_response(shapes.Groups(groups=[group_in_brief(group) for group in page], next=following))
 
 
-@router.post("", status_code=201, summary="Create a group", responses={201: {"model": shapes.Group}})
+@router.post(
+    "",
+    status_code=201,
+    summary="Create a group",
+    responses={201: {"description": "The group", "model": shapes.Group, "headers": fragments.LOCATION}},
+)
 @declares(audit="make group", idempotent=True)
-def make_group(new: GroupRequest, services: ServicesDep) -> Response:
+def create_group(new: GroupRequest, services: ServicesDep) -> Response:
     """Create a group of traces. The first upload or import that names a group creates it, too."""
     group = services.groups.add(group_name(new.name), run_id=new.run_id, traces=new.traces)
     return json_response(_described(services, group), 201, Location=f"/api/v1/groups/{group.id}")
 
 
 @router.get("/{group_id}", summary="Describe a group", responses={200: {"model": shapes.Group}})
-def describe_group(group_id: str, services: ServicesDep) -> Response:
+def get_group(group_id: GroupId, services: ServicesDep) -> Response:
     """Return a group with its ranks, and those that are missing from its world."""
     return json_response(_described(services, services.groups.get(group_id)))
 
@@ -98,7 +124,7 @@ def describe_group(group_id: str, services: ServicesDep) -> Response:
     "/{group_id}", summary="Rename or pin a group, or change its traces", responses={200: {"model": shapes.Group}}
 )
 @declares(audit="change group")
-def change_group(group_id: str, change: GroupChange, services: ServicesDep) -> Response:
+def change_group(group_id: GroupId, change: GroupChange, services: ServicesDep) -> Response:
     """Change the given fields of a group; a null ``run_id`` removes the run's id."""
     name = None if change.name is None else group_name(change.name)
     run_id = change.run_id or "" if "run_id" in change.model_fields_set else None
@@ -109,7 +135,7 @@ def change_group(group_id: str, change: GroupChange, services: ServicesDep) -> R
 @router.delete("/{group_id}", status_code=204, summary="Dissolve a group, or delete it with its traces")
 @declares(audit="delete group")
 async def delete_group(
-    group_id: str,
+    group_id: GroupId,
     services: ServicesDep,
     traces: Annotated[bool, Query(description="delete its traces, too; without it, they stay")] = False,
 ) -> Response:
@@ -120,11 +146,9 @@ async def delete_group(
     return Response(status_code=204)
 
 
-@router.post(
-    "/{group_id}/merge", status_code=202, summary="Make one trace of a group", responses={202: {"model": shapes.Job}}
-)
+@router.post("/{group_id}/merge", status_code=202, summary="Make one trace of a group", responses=JOB)
 @declares(audit="merge", idempotent=True)
-async def merge_group(group_id: str, merge: GroupMerge, services: ServicesDep, wait: Wait = 0) -> Response:
+async def merge_group(group_id: GroupId, merge: GroupMerge, services: ServicesDep, wait: Wait = 0) -> Response:
     """Merge all traces of the group, as ``POST /traces/merge`` does; fewer than two traces are 422."""
     members = services.group_operations.members(group_id)
     if len(members) < 2:
@@ -138,20 +162,22 @@ async def merge_group(group_id: str, merge: GroupMerge, services: ServicesDep, w
 
 
 @router.get("/{group_id}/analysis", summary="List the analyses of a group", responses={200: {"model": shapes.Analyses}})
-def list_analyses(group_id: str, request: Request, services: ServicesDep, selection: Selected) -> Response:
+def list_group_analyses(group_id: GroupId, request: Request, services: ServicesDep, selection: Selected) -> Response:
     """Return the analyses that apply to its first trace; some need more than one trace."""
     trace_ids, _ = services.group_operations.ready_members(group_id)
-    return list_analyses_of_trace(trace_ids[0], request, services, selection)
+    return list_analyses(trace_ids[0], request, services, selection)
 
 
 @router.get(
     "/{group_id}/analysis/{name}",
     summary="Run an analysis on all ranks of a group",
-    responses={200: {"model": shapes.Answer, "content": {media_type: {} for media_type in (CSV, ARROW)}}},
+    response_class=Response,
+    responses=_GROUP_ANSWERS,
+    openapi_extra={"parameters": [fragments.IF_NONE_MATCH]},
 )
 @also_takes(parameters_of_path)
-async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request parameter as an argument
-    group_id: str,
+async def analyze_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request parameter as an argument
+    group_id: GroupId,
     name: str,
     request: Request,
     services: ServicesDep,

@@ -7,7 +7,9 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.exposition import generate_latest
 
+from service.http import shapes
 from service.http.declarations import declares
+from service.http.openapi import fragments
 from service.http.responses import json_response
 from service.http.services import Services, ServicesDep
 from service.trace.errors import TracedockError
@@ -15,16 +17,23 @@ from service.trace.errors import TracedockError
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Check that the server responds")
+@router.get("/healthz", summary="Check that the server responds", responses={200: {"model": shapes.ServerHealth}})
 @declares("public")
-async def healthz() -> Response:
+async def check_health() -> Response:
     """Return ``{"status": "ok"}``."""
     return json_response({"status": "ok"})
 
 
-@router.get("/readyz", summary="Check that the server can receive and show traces")
+@router.get(
+    "/readyz",
+    summary="Check that the server can receive and show traces",
+    responses={
+        200: {"model": shapes.Readiness},
+        503: {"description": "The reasons why the server is not ready", "model": shapes.Readiness},
+    },
+)
 @declares("public")
-async def readyz(services: ServicesDep) -> Response:
+async def check_readiness(services: ServicesDep) -> Response:
     """Return ``{"status": "ready", "reasons": []}``, or 503 with the reasons why it is not ready."""
     reasons = await asyncio.to_thread(_reasons, services)
     status = "unready" if reasons else "ready"
@@ -45,8 +54,13 @@ def _reasons(services: Services) -> list[dict[str, str]]:
     return reasons
 
 
-@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
-async def metrics(request: Request, services: ServicesDep) -> Response:
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses={200: {"content": fragments.content({"text/plain": fragments.described("the metrics", fragments.TEXT)})}},
+)
+async def get_metrics(request: Request, services: ServicesDep) -> Response:
     """Return the metrics in Prometheus's text format."""
     if services.room.count_is_old:  # counting may take a while, so the next scrape has the new count
         asyncio.get_running_loop().run_in_executor(None, services.room.used)

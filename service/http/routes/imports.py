@@ -9,7 +9,9 @@ from service.http import shapes
 from service.http.bounded_body import SmallBodyRoute
 from service.http.declarations import declares
 from service.http.middleware.access import remark
+from service.http.openapi import fragments
 from service.http.presenters import import_in_brief, import_object, job_object
+from service.http.resource_parameters import ImportId
 from service.http.responses import json_response
 from service.http.routes.traces import Wait
 from service.http.services import ServicesDep
@@ -27,7 +29,12 @@ FILES_MAX = 1000
 class ImportRequest(BaseModel):
     """The files to import."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"path": "runs/**/*.pt.trace.json.gz", "group": "llama/70B"}, {"path": "runs", "watch": True}]
+        },
+    )
 
     path: str = Field(
         min_length=1,
@@ -51,7 +58,9 @@ class ImportRequest(BaseModel):
     "/traces/import",
     status_code=202,
     summary="Make traces of files on the server's disk",
-    responses={202: {"model": shapes.Job}},
+    responses={
+        202: {"description": "The job that imports the files", "model": shapes.Job, "headers": fragments.JOB_LOCATION}
+    },
 )
 @declares(audit="import", idempotent=True)
 async def import_traces(new: ImportRequest, request: Request, services: ServicesDep, wait: Wait = 0) -> Response:
@@ -79,10 +88,10 @@ def list_imports(services: ServicesDep) -> Response:
 
 
 @router.get("/imports/{import_id}", summary="Describe an import", responses={200: {"model": shapes.Import}})
-def describe_import(
-    import_id: str,
+def get_import(
+    import_id: ImportId,
     services: ServicesDep,
-    limit: Annotated[int, Query(ge=1, le=FILES_MAX)] = 100,
+    limit: Annotated[int, Query(ge=1, le=FILES_MAX, description="maximum number of files of the page")] = 100,
     after: Annotated[str, Query(description="`next` of the page before")] = "",
 ) -> Response:
     """Return an import with a page of its files, by path; ``next`` is `after` of the following page, or null."""
@@ -92,7 +101,7 @@ def describe_import(
 
 @router.delete("/imports/{import_id}", summary="End an import", responses={200: {"model": shapes.ImportInBrief}})
 @declares(audit="end import")
-async def end_import(import_id: str, services: ServicesDep) -> Response:
+async def end_import(import_id: ImportId, services: ServicesDep) -> Response:
     """Stop taking files, and cancel the job that takes them; the traces so far stay."""
     order = await services.imports.end(import_id)
     return json_response(import_in_brief(order, services.imports.orders))

@@ -8,7 +8,9 @@ from service.http import shapes
 from service.http.cursors import cursor_of, read_cursor
 from service.http.declarations import declares
 from service.http.job_events import event_id, job_events, stream
+from service.http.openapi import fragments
 from service.http.presenters import job_object
+from service.http.resource_parameters import Cursor, JobId, Limit
 from service.http.responses import json_response
 from service.http.routes.traces import Wait
 from service.http.services import ServicesDep
@@ -20,8 +22,8 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
 @router.get("", summary="List jobs, newest first", responses={200: {"model": shapes.Jobs}})
 def list_jobs(
     services: ServicesDep,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
     state: Annotated[list[JobState] | None, Query(description="only those in this state, or one of these")] = None,
     kind: Annotated[str | None, Query(description="`ingest`, `split`, `merge`, `overlay` or `import`")] = None,
     trace: Annotated[str | None, Query(description="only those that read this trace, or have made it")] = None,
@@ -35,7 +37,7 @@ def list_jobs(
 
 
 @router.get("/{job_id}", summary="Describe a job", responses={200: {"model": shapes.Job}})
-async def get_job(job_id: int, services: ServicesDep, wait: Wait = 0) -> Response:
+async def get_job(job_id: JobId, services: ServicesDep, wait: Wait = 0) -> Response:
     """Return a job; with ``wait``, once it has ended, or after that many seconds."""
     if wait:
         await services.monitor.settled(job_id, within_s=wait)
@@ -46,10 +48,16 @@ async def get_job(job_id: int, services: ServicesDep, wait: Wait = 0) -> Respons
     "/{job_id}/events",
     summary="Follow a job",
     response_class=Response,
-    responses={200: {"model": shapes.Job, "content": {"text/event-stream": {}}}},
+    responses={
+        200: {
+            "description": "The events; each has an `id`, and a `Job` as its data",
+            "content": fragments.content({"text/event-stream": fragments.described("the events", fragments.TEXT)}),
+        },
+        204: {"description": "There are no events after `Last-Event-ID`"},
+    },
 )
 async def follow_job(
-    job_id: int,
+    job_id: JobId,
     services: ServicesDep,
     last: Annotated[str, Header(alias="Last-Event-ID", description="the `id` of the last received event")] = "",
 ) -> Response:
@@ -65,7 +73,7 @@ async def follow_job(
 
 @router.delete("/{job_id}", summary="Cancel a job", responses={200: {"model": shapes.Job}})
 @declares(audit="cancel")
-async def cancel_job(job_id: int, services: ServicesDep) -> Response:
+async def cancel_job(job_id: JobId, services: ServicesDep) -> Response:
     """Cancel a job and remove its unfinished results; a job that has ended stays as it is.
 
     The trace of a cancelled ingest stays, with the state ``failed``. Traces that an import has created stay.

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from service.http import shapes
 from service.http.presenters import library_entry
+from service.http.resource_parameters import Limit
 from service.http.responses import json_response
 from service.http.services import ServicesDep
 from service.store.catalog import State
@@ -31,9 +32,9 @@ def list_library(  # noqa: PLR0913, PLR0917 - FastAPI passes each request parame
         bool | None, Query(description="only ready traces that were incomplete or damaged, or only others")
     ] = None,
     run: Annotated[str | None, Query(description="the id of a run: list its traces, each as an entry")] = None,
-    sort: Sort = "uploaded",
-    order: Literal["asc", "desc"] = "desc",
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    sort: Annotated[Sort, Query(description="what to sort by")] = "uploaded",
+    order: Annotated[Literal["asc", "desc"], Query(description="ascending or descending")] = "desc",
+    limit: Limit = 50,
     offset: Annotated[int, Query(ge=0, le=10_000_000, description="number of entries to skip")] = 0,
 ) -> Response:
     """Return a page of entries. Filters refer to traces: a run is listed if one of its traces matches all of them.

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Request, Response, WebSocket
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from google.protobuf.message import DecodeError
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection
@@ -58,12 +58,14 @@ _NONE_CHOSEN = "No trace is chosen for this port: PUT /api/v1/listener, or `trac
 api = APIRouter(prefix="/listener", tags=["perfetto"], route_class=SmallBodyRoute)
 
 
-class Choice(BaseModel):
-    """The trace to serve, or null for none."""
+class ListenerChoice(BaseModel):
+    """The trace to serve."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"trace": "14d77f0f19d4"}, {"trace": None}]}
+    )
 
-    trace: str | None
+    trace: str | None = Field(description="the id of the trace; null for none")
 
 
 def _state(services: Services) -> Response:
@@ -81,7 +83,7 @@ def get_listener(services: ServicesDep) -> Response:
 
 @api.put("", summary="Choose the trace that the localhost listener serves", responses={200: {"model": shapes.Listener}})
 @declares(audit="listen")
-def choose_trace(choice: Choice, request: Request, services: ServicesDep) -> Response:
+def set_listener(choice: ListenerChoice, request: Request, services: ServicesDep) -> Response:
     """Serve this trace to ui.perfetto.dev and Perfetto's Python client from now on.
 
     Tabs and clients that are connected already keep their trace. They can't send tokens, so any program on this machine

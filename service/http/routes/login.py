@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
 
 from service.http import shapes
-from service.http.authentication import SESSION_S, Authenticator, Visitor, cookie_name
+from service.http.authentication import SESSION_S, Authenticator, Visitor, cookie_name_of
 from service.http.bounded_body import SmallBodyRoute
 from service.http.declarations import declares
 from service.http.responses import json_response
@@ -55,7 +55,7 @@ async def log_in(request: Request, access: Authentication) -> Response:
     audit.note(visitor.name, did="log in", address=request.client.host if request.client else None)
     response = RedirectResponse(target, 303)
     response.set_cookie(
-        cookie_name(request), session, max_age=SESSION_S, httponly=True, samesite="strict",
+        cookie_name_of(request), session, max_age=SESSION_S, httponly=True, samesite="strict",
         secure=request.url.scheme == "https",
     )  # fmt: skip
     return response
@@ -65,7 +65,7 @@ async def log_in(request: Request, access: Authentication) -> Response:
 @declares("public")
 async def log_out(request: Request, access: Authentication) -> Response:
     """End the browser's session."""
-    name = cookie_name(request)
+    name = cookie_name_of(request)
     access.log_out(request.cookies.get(name, ""))
     response = RedirectResponse("/login", 303)
     response.delete_cookie(name, httponly=True, samesite="strict", secure=request.url.scheme == "https")

@@ -21,6 +21,7 @@ from service.engine.session import Session
 from service.engine.trace_processor.rpc import status
 from service.http.authentication import identity
 from service.http.declarations import declares
+from service.http.openapi import fragments
 from service.http.server.inbox import CONNECTION_MAX_BYTES, MESSAGE_MAX_BYTES, ByteBudget, Inbox
 from service.http.services import ServicesDep
 from service.http.view_parameters import Viewed
@@ -51,7 +52,18 @@ api = APIRouter(prefix="/traces", tags=["perfetto"])
 pages = APIRouter(prefix="/perfetto", include_in_schema=False)
 
 
-@api.get("/{trace_id}/perfetto", status_code=307, summary="Open the Perfetto UI on a trace")
+@api.get(
+    "/{trace_id}/perfetto",
+    status_code=307,
+    summary="Open the Perfetto UI on a trace",
+    response_class=Response,
+    responses={
+        307: {
+            "description": "The address of the UI, for a browser",
+            "headers": fragments.header_fields({"Location": "the path of the UI's page"}),
+        }
+    },
+)
 async def open_perfetto(
     view: Viewed,
     services: ServicesDep,

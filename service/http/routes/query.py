@@ -16,7 +16,9 @@ from service.http.authentication import identity
 from service.http.bounded_body import SmallBodyRoute
 from service.http.declarations import declares
 from service.http.disconnects import disconnected
-from service.http.routes.sessions import WaitForEngine, loading
+from service.http.openapi import fragments
+from service.http.resource_parameters import TraceId
+from service.http.routes.sessions import LOADING, WaitForEngine, loading
 from service.http.services import ServicesDep
 from service.operations.views import View
 from service.trace.errors import TracedockError
@@ -34,7 +36,15 @@ router = APIRouter(prefix="/traces", tags=["query"], route_class=SmallBodyRoute)
 class QueryRequest(BaseModel):
     """A query in PerfettoSQL."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"sql": "SELECT name, dur FROM slice ORDER BY dur DESC", "limit": 10},
+                {"sql": "SELECT count(*) AS n FROM slice", "selection": {"names": ["aten::*"]}, "args": "none"},
+            ]
+        },
+    )
 
     sql: str = Field(
         min_length=1,
@@ -47,7 +57,9 @@ class QueryRequest(BaseModel):
     )
     selection: Selection | None = Field(None, description="only this part of the trace, on an engine of its own")
     args: Args = Field("all", description="which arguments of events the engine has; fewer load faster")
-    timeout_s: float | None = Field(None, gt=0, le=86400, allow_inf_nan=False, description="null: the server's")
+    timeout_s: float | None = Field(
+        None, gt=0, le=86400, allow_inf_nan=False, description="seconds after which it is stopped; null: the server's"
+    )
 
 
 @asynccontextmanager
@@ -89,11 +101,26 @@ class TableResponse(StreamingResponse):
 
 
 @router.post(
-    "/{trace_id}/query", summary="Run SQL", responses={200: {"model": shapes.Table}, 202: {"model": shapes.Session}}
+    "/{trace_id}/query",
+    summary="Run SQL",
+    responses={
+        200: {
+            "description": "The rows, in the format that `Accept` names",
+            "model": shapes.QueryResult,
+            "content": fragments.content(
+                {
+                    tables.NDJSON: fragments.NDJSON_ROWS,
+                    tables.CSV: fragments.CSV_ROWS,
+                    tables.ARROW: fragments.ARROW_STREAM,
+                }
+            ),
+        },
+        202: LOADING,
+    },
 )
 @declares("read")
-async def query_trace(
-    trace_id: str,
+async def run_query(
+    trace_id: TraceId,
     query: QueryRequest,
     request: Request,
     services: ServicesDep,

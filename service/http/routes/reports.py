@@ -10,6 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.analysis.answers import parameters_of, question_of
 from service.http.authentication import identity
+from service.http.openapi import fragments
+from service.http.resource_parameters import GroupId, TraceId
 from service.http.routes.analysis import source_of
 from service.http.routes.traces import Wait
 from service.http.selection_parameters import Selected
@@ -31,14 +33,19 @@ Form = Annotated[
     ReportForm | None,
     Query(alias="format", description="by default `markdown` if the `Accept` field names it, else `html`"),
 ]
-_RESPONSES: dict[int | str, dict[str, object]] = {200: {"content": {HTML: {}, MARKDOWN: {}}}}
+_RESPONSES: dict[int | str, dict[str, object]] = {
+    200: {
+        "description": "The report, in the format that `format` or `Accept` names",
+        "content": fragments.content({HTML: fragments.TEXT, MARKDOWN: fragments.TEXT}),
+    }
+}
 
 router = APIRouter(tags=["reports"])
 
 
 @router.get("/traces/{trace_id}/report", summary="Report on a trace", response_class=Response, responses=_RESPONSES)
-async def report_on_trace(
-    trace_id: str, request: Request, services: ServicesDep, selection: Selected, wait: Wait = 0, form: Form = None
+async def get_trace_report(
+    trace_id: TraceId, request: Request, services: ServicesDep, selection: Selected, wait: Wait = 0, form: Form = None
 ) -> Response:
     """Return what the analyses say about a trace: where the time goes, what to try first, and the largest costs.
 
@@ -54,8 +61,8 @@ async def report_on_trace(
 
 
 @router.get("/groups/{group_id}/report", summary="Report on a run", response_class=Response, responses=_RESPONSES)
-async def report_on_run(
-    group_id: str, request: Request, services: ServicesDep, selection: Selected, wait: Wait = 0, form: Form = None
+async def get_group_report(
+    group_id: GroupId, request: Request, services: ServicesDep, selection: Selected, wait: Wait = 0, form: Form = None
 ) -> Response:
     """Return what the analyses say about all ranks of a group together, as ``GET /traces/{id}/report`` does for one.
 

@@ -1,7 +1,7 @@
 """``/sessions`` and ``/traces/{id}/session``: the engines that run."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
@@ -10,6 +10,7 @@ from service.engine.session import Session, SessionState
 from service.http import shapes
 from service.http.authentication import identity
 from service.http.declarations import declares
+from service.http.openapi import fragments
 from service.http.presenters import session_object
 from service.http.responses import json_response
 from service.http.routes.traces import WAIT_MAX_S
@@ -20,6 +21,15 @@ from service.trace.errors import NotReady
 WaitForEngine = Annotated[
     float, Query(ge=0, le=WAIT_MAX_S, allow_inf_nan=False, description="seconds to wait for the engine to load")
 ]
+
+LOADING: dict[str, Any] = {
+    "description": "The session, whose engine still loads; ask again after `Retry-After` seconds",
+    "model": shapes.Session,
+    "headers": fragments.header_fields(
+        {"Location": "the path of the session", "Retry-After": "seconds to wait before the next request"}
+    ),
+}
+"""The response while an engine loads."""
 
 router = APIRouter(tags=["sessions"])
 
@@ -36,7 +46,7 @@ def loading(session: Session) -> Response:
 @router.get("/sessions", summary="List the engines", responses={200: {"model": shapes.Sessions}})
 def list_sessions(services: ServicesDep) -> Response:
     """Return all sessions, and the memory of all engines, including the one that is kept ready."""
-    memory = shapes.Memory(held_bytes=services.fleet.held_bytes, budget_bytes=services.fleet.budget_bytes)
+    memory = shapes.EngineMemory(held_bytes=services.fleet.held_bytes, budget_bytes=services.fleet.budget_bytes)
     sessions = [session_object(session) for session in services.fleet.sessions()]
     return json_response(shapes.Sessions(sessions=sessions, memory=memory, next=None))
 
@@ -44,7 +54,7 @@ def list_sessions(services: ServicesDep) -> Response:
 @router.post(
     "/traces/{trace_id}/session",
     summary="Start the engine of a trace",
-    responses={200: {"model": shapes.Session}, 202: {"model": shapes.Session}},
+    responses={200: {"model": shapes.Session}, 202: LOADING},
 )
 @declares("read", audit="open session", unlogged_status=202)
 async def open_session(view: Viewed, request: Request, services: ServicesDep, wait: WaitForEngine = 0) -> Response:

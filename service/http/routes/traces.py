@@ -1,9 +1,9 @@
 """``/traces``: upload, list, describe, change and delete traces."""
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
@@ -11,7 +11,9 @@ from service.http.body_stream import BLOCK, announced_size, receiving
 from service.http.cursors import cursor_of, read_cursor
 from service.http.declarations import declares
 from service.http.digests import promised_digests
+from service.http.openapi import fragments
 from service.http.presenters import trace_in_brief, trace_object
+from service.http.resource_parameters import Cursor, Limit, TraceId
 from service.http.responses import json_response
 from service.http.services import Services, ServicesDep
 from service.jobs.ingest_jobs import UploadFollower
@@ -27,9 +29,7 @@ Wait = Annotated[
     float, Query(ge=0, le=WAIT_MAX_S, allow_inf_nan=False, description="seconds to wait until it is ready or failed")
 ]
 
-Urgency = Annotated[
-    Literal["interactive", "bulk"], Query(description="`bulk` waits in the queue behind all `interactive` jobs")
-]
+Urgency = Annotated[shapes.JobPriority, Query(description="`bulk` waits in the queue behind all `interactive` jobs")]
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 
@@ -68,11 +68,21 @@ async def _settled(services: Services, trace: Trace, wait_s: float) -> Trace:
     "/{filename:path}",
     status_code=201,
     summary="Upload a trace: the body is the file",
-    responses={201: {"model": shapes.Trace}},
+    responses={201: {"description": "The trace", "model": shapes.Trace, "headers": fragments.LOCATION}},
+    openapi_extra={
+        "parameters": [
+            fragments.header_parameter("Repr-Digest", "digest of the file, like `sha-256=:BASE64:`, to verify"),
+            fragments.header_parameter("Content-Digest", "digest of the body, like `sha-256=:BASE64:`, to verify"),
+        ],
+        "requestBody": fragments.body(
+            "the file: a trace as JSON, plain or compressed with gzip or zstd; any content type is accepted",
+            "application/octet-stream",
+        ),
+    },
 )
 @declares(audit="upload", idempotent=True, receives_trace=True)
 async def upload_trace(
-    filename: str,
+    filename: Annotated[str, Path(description="the name of the file, like `rank0.pt.trace.json.gz`")],
     request: Request,
     services: ServicesDep,
     wait: Wait = 0,
@@ -105,9 +115,9 @@ async def upload_trace(
 @router.get("", summary="List traces, newest first", responses={200: {"model": shapes.Traces}})
 def list_traces(
     services: ServicesDep,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
-    state: State | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    state: Annotated[State | None, Query(description="only those in this state")] = None,
     name: Annotated[str, Query(description="part of the name, in any case")] = "",
     parent: Annotated[str | None, Query(description="the trace that they were cut out of")] = None,
     group: Annotated[str | None, Query(description="the id or the name of the group that they belong to")] = None,
@@ -124,7 +134,7 @@ def list_traces(
 
 
 @router.get("/{trace_id}", summary="Describe a trace", responses={200: {"model": shapes.Trace}})
-async def describe_trace(trace_id: str, services: ServicesDep, wait: Wait = 0) -> Response:
+async def get_trace(trace_id: TraceId, services: ServicesDep, wait: Wait = 0) -> Response:
     """Return a trace with its summary; with ``wait``, once it is ready or failed, or after that many seconds."""
     trace = await _settled(services, services.catalog.get(trace_id), wait)
     return json_response(trace_object(trace, services.ingests.progress(trace.id)))
@@ -133,7 +143,9 @@ async def describe_trace(trace_id: str, services: ServicesDep, wait: Wait = 0) -
 class TraceChange(BaseModel):
     """Fields of a trace to change."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"pinned": True}, {"group": "llama/70B"}, {"group": None}]}
+    )
 
     pinned: bool | None = Field(None, description="whether retention keeps it, however old it is")
     group: Annotated[str, Field(max_length=255)] | None = Field(
@@ -143,7 +155,7 @@ class TraceChange(BaseModel):
 
 @router.patch("/{trace_id}", summary="Pin a trace, or move it to a group", responses={200: {"model": shapes.Trace}})
 @declares(audit="change")
-def change_trace(trace_id: str, change: TraceChange, services: ServicesDep) -> Response:
+def change_trace(trace_id: TraceId, change: TraceChange, services: ServicesDep) -> Response:
     """Change the given fields of a trace."""
     name = group_name(change.group) if change.group else ""
     new_group = name if "group" in change.model_fields_set else None
@@ -153,7 +165,7 @@ def change_trace(trace_id: str, change: TraceChange, services: ServicesDep) -> R
 
 @router.delete("/{trace_id}", status_code=204, summary="Delete a trace and all that was derived from it")
 @declares(audit="delete")
-async def delete_trace(trace_id: str, services: ServicesDep) -> Response:
+async def delete_trace(trace_id: TraceId, services: ServicesDep) -> Response:
     """Stop all work on the trace, and remove it from the catalog and the disk."""
     await services.trace_operations.remove(trace_id)
     return Response(status_code=204)

@@ -8,6 +8,7 @@ would take as long as the parallel upload saves.
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -20,7 +21,9 @@ from service.http import shapes
 from service.http.authentication import LOCAL, Visitor
 from service.http.body_stream import Body, announced_size, receiving
 from service.http.declarations import declares
+from service.http.openapi import fragments
 from service.http.problems import as_problem
+from service.http.resource_parameters import UploadId
 from service.http.responses import json_response
 from service.http.services import ServicesDep
 from service.jobs.resumable_uploads import ChunkWriter, UploadStatus
@@ -72,17 +75,78 @@ class _TusRoute(APIRoute):
             raise WrongVersion(f"Send `Tus-Resumable: {VERSION}`, not {version[:20]!r}.")
 
 
+_VERSION = fragments.header_parameter(
+    "Tus-Resumable",
+    "version of tus",
+    {"type": "string", "pattern": f"^{re.escape(VERSION)}$", "default": VERSION},
+    required=True,
+)
+_LENGTH = fragments.header_parameter("Upload-Length", "bytes of the whole file", fragments.COUNT)
+_CHECKSUM = fragments.header_parameter(
+    "Upload-Checksum", f"digest of the body: one of {', '.join(CHECKSUMS)}, a space and its base64"
+)
+_OFFSET_FIELDS = {
+    "Upload-Offset": "bytes on disk",
+    "Upload-Expires": "when the upload is removed if no byte arrives before",
+    "Tracedock-Trace": "the id of the trace, once the upload is complete",
+}
+
+
+def _request(*parameters: dict[str, Any], chunk: str = "", required: bool = True) -> dict[str, Any]:
+    """Return the header fields of a request of tus, and its body, if `chunk` describes one."""
+    request: dict[str, Any] = {"parameters": [_VERSION, *parameters]}
+    return request | {"requestBody": fragments.body(chunk, CHUNK_TYPE, required=required)} if chunk else request
+
+
+def _response(text: str, **fields: str) -> dict[str, Any]:
+    """Return the description of a response of tus, which has only header fields."""
+    names = {name.replace("_", "-"): description for name, description in fields.items()}
+    return {"description": text, "headers": fragments.header_fields({"Tus-Resumable": "version of tus"} | names)}
+
+
 router = APIRouter(prefix="/uploads", tags=["uploads"], route_class=_TusRoute)
 
 
-@router.options("", status_code=204, summary="The supported features of tus")
-async def upload_options(services: ServicesDep) -> Response:
+@router.options(
+    "",
+    status_code=204,
+    summary="The supported features of tus",
+    responses={
+        204: _response(
+            "The features",
+            Tus_Version="versions of tus",
+            Tus_Extension="extensions of tus",
+            Tus_Max_Size="maximum bytes of a file",
+            Tus_Checksum_Algorithm="algorithms of `Upload-Checksum`",
+        )
+    },
+)
+async def get_upload_options(services: ServicesDep) -> Response:
     """Return the version, the extensions, the limits and the checksums."""
     limits = {"Tus-Max-Size": str(services.settings.max_upload_bytes), "Tus-Checksum-Algorithm": ",".join(CHECKSUMS)}
     return Response(status_code=204, headers=_TUS_HEADERS | limits)
 
 
-@router.post("", status_code=201, response_class=Response, summary="Begin a resumable upload")
+@router.post(
+    "",
+    status_code=201,
+    response_class=Response,
+    summary="Begin a resumable upload",
+    responses={201: _response("The upload", Location="the path of the upload", **_OFFSET_FIELDS)},
+    openapi_extra=_request(
+        _LENGTH,
+        fragments.header_parameter(
+            "Upload-Defer-Length", "instead of a length, which a later chunk has", {"type": "string", "pattern": "^1$"}
+        ),
+        fragments.header_parameter(
+            "Upload-Metadata",
+            "`filename`, `group` and `priority`: each a name, a space and its base64, with commas between",
+        ),
+        _CHECKSUM,
+        chunk="the first bytes of the file",
+        required=False,
+    ),
+)
 # only the request that completes the trace is logged
 @declares(audit="upload", unlogged_status=201, idempotent=True, receives_trace=True)
 async def begin_upload(request: Request, services: ServicesDep) -> Response:
@@ -106,8 +170,22 @@ async def begin_upload(request: Request, services: ServicesDep) -> Response:
     return Response(status_code=201, headers=location | _progress(status) | _trace_headers(status))
 
 
-@router.head("/{upload_id}", response_class=Response, summary="Offset of an upload")
-async def upload_offset(upload_id: str, services: ServicesDep) -> Response:
+@router.head(
+    "/{upload_id}",
+    response_class=Response,
+    summary="Offset of an upload",
+    responses={
+        200: _response(
+            "The offset",
+            Upload_Length="bytes of the whole file",
+            Upload_Defer_Length="`1` until the length is known",
+            Upload_Metadata="as it was sent",
+            **_OFFSET_FIELDS,
+        )
+    },
+    openapi_extra=_request(),
+)
+async def get_upload_offset(upload_id: UploadId, services: ServicesDep) -> Response:
     """Return ``Upload-Offset``, the number of bytes on disk."""
     status = await services.uploads.status(upload_id)
     upload = status.announced
@@ -118,7 +196,7 @@ async def upload_offset(upload_id: str, services: ServicesDep) -> Response:
 
 
 @router.get("/{upload_id}", summary="Describe an upload", responses={200: {"model": shapes.Upload}})
-async def describe_upload(upload_id: str, services: ServicesDep) -> Response:
+async def get_upload(upload_id: UploadId, services: ServicesDep) -> Response:
     """Return the offset of an upload, and the id of its trace once it is complete."""
     status = await services.uploads.status(upload_id)
     upload, ends_at = status.announced, status.ends_at
@@ -134,9 +212,20 @@ async def describe_upload(upload_id: str, services: ServicesDep) -> Response:
     )
 
 
-@router.patch("/{upload_id}", status_code=204, summary="Send the next chunk of an upload")
+@router.patch(
+    "/{upload_id}",
+    status_code=204,
+    summary="Send the next chunk of an upload",
+    responses={204: _response("The bytes are on disk", **_OFFSET_FIELDS)},
+    openapi_extra=_request(
+        fragments.header_parameter("Upload-Offset", "bytes before the chunk", fragments.COUNT, required=True),
+        _LENGTH,
+        _CHECKSUM,
+        chunk="the next bytes of the file",
+    ),
+)
 @declares(audit="upload", unlogged_status=204, receives_trace=True)
-async def add_chunk(upload_id: str, request: Request, services: ServicesDep) -> Response:
+async def upload_chunk(upload_id: UploadId, request: Request, services: ServicesDep) -> Response:
     """Append the body at ``Upload-Offset``.
 
     The response to the last chunk has the id of the trace in ``Tracedock-Trace``. The bytes of an interrupted
@@ -155,21 +244,36 @@ async def add_chunk(upload_id: str, request: Request, services: ServicesDep) -> 
     return Response(status_code=204, headers=_progress(status) | _trace_headers(status))
 
 
-@router.post("/{upload_id}", status_code=204, summary="PATCH or DELETE, for clients that can't send these")
+@router.post(
+    "/{upload_id}",
+    status_code=204,
+    summary="PATCH or DELETE, for clients that can't send these",
+    responses={204: _response("It is done", **_OFFSET_FIELDS)},
+    openapi_extra=_request(
+        fragments.header_parameter(
+            "X-HTTP-Method-Override", "the method", {"type": "string", "enum": ["PATCH", "DELETE"]}, required=True
+        ),
+        fragments.header_parameter("Upload-Offset", "for PATCH: bytes before the chunk", fragments.COUNT),
+        _LENGTH,
+        _CHECKSUM,
+        chunk="for PATCH: the next bytes of the file",
+        required=False,
+    ),
+)
 @declares(audit="upload", unlogged_status=204, receives_trace=True)
-async def override_method(upload_id: str, request: Request, services: ServicesDep) -> Response:
+async def override_upload_method(upload_id: UploadId, request: Request, services: ServicesDep) -> Response:
     """Apply the method in ``X-HTTP-Method-Override``."""
     method = request.headers.get("x-http-method-override", "")
     if method == "PATCH":
-        return await add_chunk(upload_id, request, services)
+        return await upload_chunk(upload_id, request, services)
     if method == "DELETE":
         return await end_upload(upload_id, services)
     raise BadUpload("`X-HTTP-Method-Override` is PATCH or DELETE.")
 
 
-@router.delete("/{upload_id}", status_code=204, summary="End an upload")
+@router.delete("/{upload_id}", status_code=204, summary="End an upload", openapi_extra=_request())
 @declares(audit="end upload")
-async def end_upload(upload_id: str, services: ServicesDep) -> Response:
+async def end_upload(upload_id: UploadId, services: ServicesDep) -> Response:
     """Remove an incomplete upload; the trace of a complete one stays."""
     await services.uploads.end(upload_id)
     return Response(status_code=204)

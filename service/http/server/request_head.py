@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from service.http.problems import problem
+from service.http.problems import BAD_HEAD, HEAD_PROBLEMS, problem
 from service.http.server.connections import connections_of
 from service.http.server.inbox import MESSAGE_MAX_BYTES
 
@@ -33,7 +33,6 @@ _LINGERING_MAX = 64
 _DRAINED = 48 << 10
 """Bytes that leave the buffer of a transport between its high-water and low-water marks."""
 RETRY_AFTER_S = 5
-_CODES = {408: "too_slow", 414: "target_too_long", 431: "head_too_large", 503: "too_many_connections"}
 CONNECTION = "tracedock.connection"
 """Key of a request's `ClientConnection` in the ``extensions`` of its ASGI scope."""
 
@@ -240,12 +239,12 @@ class BoundedHead(HttpToolsProtocol):
         """Send an error response with the current status, and close the connection."""
         self._ignores_input = True
         status = HTTPStatus(self._status)
-        code = _CODES.get(status, "bad_request")
+        kind = HEAD_PROBLEMS.get(status, BAD_HEAD)
         detail = {
             414: f"The path and the query are longer than {TARGET_MAX} bytes.",
             431: f"The head has more than {HEAD_MAX} bytes or {FIELDS_MAX} fields.",
         }.get(status, msg)
-        body = bytes(problem(status, code, status.phrase, detail).body)
+        body = bytes(problem(status, kind.code, kind.title, detail).body)
         head = f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
         later = f"Retry-After: {RETRY_AFTER_S}\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else ""
         length = f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"

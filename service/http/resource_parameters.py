@@ -1,0 +1,19 @@
+"""Parameters of paths and pages that many routes share."""
+
+from typing import Annotated
+
+from fastapi import Path, Query
+from pydantic import WithJsonSchema
+
+TraceId = Annotated[str, Path(description="the id of the trace")]
+GroupId = Annotated[str, Path(description="the id of the group")]
+UploadId = Annotated[str, Path(description="the id of the upload")]
+ImportId = Annotated[str, Path(description="the id of the import")]
+JobId = Annotated[
+    int,
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]+$"}),  # as the API writes it
+    Path(description="the id of the job"),
+]
+
+Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of entries of the page")]
+Cursor = Annotated[str | None, Query(description="`next` of the page before")]
