@@ -15,6 +15,7 @@ from tracedock.errors import AmbiguousFileError, AmbiguousTraceError, ClientErro
 from typer.core import TyperGroup
 
 from service.cli import (
+    agents,
     analyze,
     download,
     groups,
@@ -37,7 +38,7 @@ SECTIONS = {
     "Traces": ("upload", "import", "ls", "show", "download", "rm", "groups"),
     "Questions": ("analyze", "report", "query", "open"),
     "Parts and runs": ("split", "merge"),
-    "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token"),
+    "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token", "mcp"),
 }
 """The commands as the help lists them."""
 
@@ -140,6 +141,7 @@ app.command("import")(imports.import_files)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
 app.command()(server.doctor)
+app.command("mcp")(agents.serve_agents)
 app.add_typer(groups.app, name="groups")
 app.add_typer(imports.app, name="imports")
 app.add_typer(jobs.app, name="jobs")

@@ -336,7 +336,8 @@ class AnswerTable(Shape):
 
     columns: list[Column]
     rows: list[list[Any]]
-    truncated: bool
+    truncated: bool = Field(description="whether more rows follow: `offset` skips those that are known")
+    total: int = Field(description="number of rows of the whole table")
 
 
 class AnswerColumns(Shape):
@@ -344,6 +345,7 @@ class AnswerColumns(Shape):
 
     columns: list[Column]
     values: list[list[Any]] = Field(description="of each column, in the order of the columns")
+    total: int = Field(description="number of rows of the whole table")
 
 
 class Skipped(Shape):

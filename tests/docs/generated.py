@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from service.agents.tools.catalogue import TOOLS
 from service.analysis.catalogue import QUESTIONS
 from service.http.problems import status_of
 from service.settings import Settings
@@ -36,6 +37,12 @@ def questions() -> str:
 def definitions() -> str:
     """A section for each analysis: its definition, source, tables and parameters."""
     return "\n\n".join(_definition(name) for name in QUESTIONS)
+
+
+def tools() -> str:
+    """The table of the tools of agents."""
+    rows = [f"| `{tool.name}` | {tool.description} |" for tool in TOOLS.values()]
+    return "\n".join(["| tool | what agents read about it |", "|---|---|", *rows])
 
 
 def problems() -> str:
@@ -81,4 +88,6 @@ def _kinds(kind: type[errors.TracedockError]) -> Iterator[type[errors.TracedockE
         yield from _kinds(subclass)
 
 
-PARTS = {"settings": settings, "questions": questions, "definitions": definitions, "problems": problems}
+PARTS = {
+    "settings": settings, "questions": questions, "definitions": definitions, "tools": tools, "problems": problems,
+}  # fmt: skip

@@ -13,7 +13,7 @@ from service.http.declarations import declares
 from service.http.parameters import also_takes
 from service.http.presenters import group_in_brief, group_object
 from service.http.responses import json_response
-from service.http.routes.analysis import BaseSelection, Form, Tables, answer_question, parameters_of_path
+from service.http.routes.analysis import BaseSelection, Form, Limit, Offset, Tables, answer_question, parameters_of_path
 from service.http.routes.analysis import list_analyses as list_analyses_of_trace
 from service.http.routes.derived_traces import MergeRequest, merge_traces
 from service.http.routes.traces import Wait
@@ -164,6 +164,8 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request par
     wait: Wait = 0,
     tables: Tables = None,
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
+    limit: Limit = None,
+    offset: Offset = 0,
 ) -> Response:
     """Run an analysis as ``GET /traces/{id}/analysis/{name}`` with ``traces`` does, with the same parameters.
 
@@ -179,7 +181,7 @@ async def ask_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request par
     await services.group_operations.settle([group_id], wait)
     (first, *others), failed = services.group_operations.ready_members(group_id)
     response = await answer_question(
-        name, first, request, services, selection, others, base, base_selection, wait, tables, form
+        name, first, request, services, selection, others, base, base_selection, wait, tables, form, limit, offset
     )
     if failed:
         response.headers["Tracedock-Left-Out"] = ", ".join(failed)
