@@ -8,9 +8,8 @@ a restart, the server accepts the ids that it gave before.
 
 import asyncio
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from collections.abc import Coroutine
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import orjson
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
@@ -19,6 +18,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
+
+Result = TypeVar("Result")
 
 CANCELLED = "notifications/cancelled"
 _NOTIFICATION_MAX = 16 << 10
@@ -45,23 +46,32 @@ class CallKey(NamedTuple):
         return cls(session, visitor.name if visitor else "", call_id) if session else None
 
 
-class Calls:
+class Calls(Generic[Result]):
     """The calls that are worked on."""
 
     def __init__(self) -> None:
-        self._tasks: dict[CallKey, asyncio.Future[Any]] = {}
+        self._cancellable: dict[CallKey, asyncio.Task[Result]] = {}
+        self._working: set[asyncio.Task[Result]] = set()
+        """All tasks, which the event loop itself would not keep alive."""
 
-    @contextmanager
-    def running(self, key: CallKey | None, work: "asyncio.Future[Any]") -> Iterator[None]:
-        """Let the client cancel the work, which is also cancelled on exit."""
+    async def result(self, key: CallKey | None, work: Coroutine[Any, Any, Result]) -> Result | None:
+        """Return the result of a call, or None if its client has cancelled it; `key` is None outside of sessions.
+
+        If the caller is cancelled, so is the work, but only once: anyio cancels a task again and again, which would
+        also interrupt the end of the work, such as the closing of its connection.
+        """
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
         if key:
-            self._tasks[key] = work
+            self._cancellable[key] = task
         try:
-            yield
+            await asyncio.wait([task])
         finally:
-            work.cancel()
-            if key and self._tasks.get(key) is work:
-                del self._tasks[key]
+            task.cancel()
+            if key and self._cancellable.get(key) is task:
+                del self._cancellable[key]
+        return None if task.cancelled() else task.result()
 
     def watching(self, scope: Scope, receive: Receive) -> Receive:
         """Return a `receive` that cancels the call which the body names, if it is a notification of a cancellation."""
@@ -80,9 +90,9 @@ class Calls:
     def _cancel(self, scope: Scope, body: bytes) -> None:
         match _parsed(body):
             case {"method": "notifications/cancelled", "params": {"requestId": int() | str() as call_id}}:
-                work = self._tasks.get(CallKey.in_scope(scope, call_id) or CallKey("", "", None))
-                if work:
-                    work.cancel()
+                key = CallKey.in_scope(scope, call_id)
+                if key and (task := self._cancellable.get(key)):
+                    task.cancel()
 
     @staticmethod
     def naming(scope: Scope, send: Send) -> Send:

@@ -138,5 +138,5 @@ def _cell(value: Any, limit: int) -> str:
 def titled(column: dict[str, Any]) -> str:
     """Return the name of a column of the API, with its unit if the name does not end with it."""
     name, unit = str(column["name"]), column["unit"]
-    suffix = "pct" if unit == "%" else unit
+    suffix = {"%": "pct", "µs": "us"}.get(unit, unit)
     return name if not unit or name.endswith(f"_{suffix}") else f"{name}[{unit}]"

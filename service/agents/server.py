@@ -1,6 +1,5 @@
 """The MCP server of the tools, over streamable HTTP and over standard input and output."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +35,7 @@ Times are integers in ns. Replies are tab-separated tables within max_rows and m
 Tools only read."""
 ERROR_MAX = 4_000
 """Maximum characters of an error."""
-_CALLS = Calls()
+_CALLS: Calls[CallToolResult] = Calls()
 """The calls that this process works on."""
 
 
@@ -47,25 +46,14 @@ def mcp_server(api: Api) -> "Server[dict[str, Any]]":
         return ListToolsResult(tools=[*_LISTED])
 
     async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
-        working = asyncio.create_task(_called(api, params.name, params.arguments or {}))
-        with _CALLS.running(CallKey.of(context.request, context.request_id), working):
-            try:
-                return await working
-            except asyncio.CancelledError:
-                if _is_cancelling():
-                    raise
-                return _failed("cancelled: the client has cancelled the call")
+        key = CallKey.of(context.request, context.request_id)
+        result = await _CALLS.result(key, _called(api, params.name, params.arguments or {}))
+        return result or _failed("cancelled: the client has cancelled the call")
 
     return Server(
         "tracedock", version=__version__, title="Tracedock", instructions=INSTRUCTIONS, on_list_tools=list_tools,
         on_call_tool=call_tool, get_tool_input_schema=lambda _: None,
     )  # fmt: skip
-
-
-def _is_cancelling() -> bool:
-    """Return whether the current task itself is being cancelled, rather than a task that it awaits."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 _LISTED = [

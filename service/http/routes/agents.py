@@ -6,6 +6,7 @@ from importlib import import_module
 import httpx
 from fastapi import FastAPI
 from starlette.datastructures import URL
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.declarations import declares
@@ -24,6 +25,9 @@ class AgentEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle an ASGI connection."""
+        if scope["method"] == "DELETE":  # an older client ends its session, to which nothing belongs
+            await Response(status_code=204)(scope, receive, send)
+            return
         # The first request loads the SDK, which takes about a second: neither the start nor other requests wait for it.
         server = await asyncio.to_thread(import_module, "service.agents.server")
         whole: ASGIApp = scope["app"].state.whole
@@ -35,4 +39,4 @@ class AgentEndpoint:
 
 def mount(app: FastAPI) -> None:
     """Add the endpoint to the app, whose state must have the `whole` app: with all middlewares."""
-    app.add_route(PATH, declares("read")(AgentEndpoint()), methods=["POST"], include_in_schema=False)  # type: ignore[type-var,arg-type] # Starlette takes ASGI apps, too
+    app.add_route(PATH, declares("read")(AgentEndpoint()), methods=["POST", "DELETE"], include_in_schema=False)  # type: ignore[type-var,arg-type] # Starlette takes ASGI apps, too
