@@ -139,8 +139,8 @@ class Application:
         app = CorsMiddleware(app, parts.hosts.origins)
         app = CompressionMiddleware(app)
         app = MetricsMiddleware(app, services)
-        self.app.state.whole = RouteMiddleware(app, RouteTable(self.app.routes))
-        return self.app.state.whole
+        app = self.app.state.whole = RouteMiddleware(app, RouteTable(self.app.routes))
+        return app
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:

@@ -12,6 +12,8 @@ ROWS_MAX = 1_000
 _TITLE_MAX = 300
 """Bytes that are set aside for the title of a table, which says what is left out."""
 _CUT = "\n[cut here: max_bytes]\n"
+_SUFFIXES = {"%": "pct", "µs": "us", "GB/s": "gb_per_s"}
+"""Units as the names of columns end with them, where that is not the unit itself."""
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -138,5 +140,6 @@ def _cell(value: Any, limit: int) -> str:
 def titled(column: dict[str, Any]) -> str:
     """Return the name of a column of the API, with its unit if the name does not end with it."""
     name, unit = str(column["name"]), column["unit"]
-    suffix = {"%": "pct", "µs": "us"}.get(unit, unit)
-    return name if not unit or name.endswith(f"_{suffix}") else f"{name}[{unit}]"
+    if not unit or name.lower().endswith("_" + _SUFFIXES.get(unit, unit).lower()):
+        return name
+    return f"{name}[{unit}]"

@@ -67,7 +67,10 @@ class _Exchange(httpx.AsyncByteStream):
         self._request: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         self._messages: asyncio.Queue[Message] = asyncio.Queue(_PIECES_MAX)
         self._closed = asyncio.Event()
-        self._task = asyncio.create_task(app(scope, self._receive, self._messages.put))  # type: ignore[arg-type] # an ASGI app is a coroutine function
+        self._task = asyncio.create_task(self._run(app, scope))
+
+    async def _run(self, app: ASGIApp, scope: Scope) -> None:
+        await app(scope, self._receive, self._messages.put)
 
     async def start(self) -> Message:
         """Return the head of the response."""

@@ -194,7 +194,7 @@ def test_two_agents_at_once_get_their_own_answers(transport: Transport, server: 
             return [await agent.call("query", trace=trace, sql=f"SELECT {number} + {k} AS n") for k in range(5)]
 
     async def both() -> list[list[str]]:
-        return await asyncio.gather(conversation(100), conversation(200))
+        return [*await asyncio.gather(conversation(100), conversation(200))]
 
     answers = asyncio.run(both())
     assert [[int(text.split()[-1]) for text in texts] for texts in answers] == [

@@ -27,7 +27,8 @@ async def configured(configuration: dict[str, Any]) -> AsyncIterator[ClientSessi
     """A session with the server of a configuration."""
     if "command" in configuration:
         assert configuration["command"] == "tracedock"
-        program, *arguments = [*COMMAND, *configuration["args"]]
+        program, *arguments = COMMAND
+        arguments += configuration["args"]
         environment = os.environ | configuration["env"]
         connection = stdio_client(StdioServerParameters(command=program, args=arguments, env=environment))
         async with connection as (incoming, outgoing), ClientSession(incoming, outgoing) as session:

@@ -161,7 +161,9 @@ def test_analyse_takes_parameters_and_a_selection_as_text(server: Server, ranks:
 def test_explain_describes_parameters_and_columns(server: Server, ranks: list[str]) -> None:
     text = called(server, "analyse", target=ranks[0], analysis="collectives", explain=True)
     assert QUESTIONS["collectives"].definition in text
-    assert "table ranks: " in text
+    assert "table ranks: rank, straggler, " in text
+    columns = called(server, "analyse", target=ranks[0], analysis="collectives", explain=True, table="ranks")
+    assert {row["column"] for row in table(columns, "columns of ranks")} >= {"waited_for_ns", "late_cause"}
     assert "parameter candidates: maximum number of stragglers (default: 2)" in text
 
 
@@ -264,6 +266,7 @@ def test_bad_sql_is_refused_with_its_place(server: Server, ranks: list[str]) -> 
         ({"analysis": "operators", "selection": {"steps": [99]}}, "unknown_choice: "),
         ({"analysis": "operators", "selection": "steps"}, "bad_arguments: selection"),
         ({"analysis": "counters"}, "not_applicable: "),
+        ({"analysis": "compare"}, "bad_analysis: "),
         ({"nothing": 1}, "bad_arguments: nothing"),
         ({"max_bytes": 10**9}, "bad_arguments: max_bytes"),
         ({"max_rows": "many"}, "bad_arguments: max_rows"),

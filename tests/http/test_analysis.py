@@ -61,7 +61,7 @@ def test_columns_have_the_values_of_the_rows(server: Server, ranks: list[str]) -
 
 @pytest.mark.parametrize("form", ["json", "columns", "csv", "arrow"])
 def test_pages_are_the_rows_of_the_whole_table(form: str, server: Server, ranks: list[str]) -> None:
-    def rows(**page: int) -> list[Any]:
+    def rows(**page: Any) -> list[Any]:
         content = ask(server, ranks[0], "operators", table="operators", format=form, **page).content
         if form == "arrow":
             return [[*row.values()] for row in pa.ipc.open_stream(content).read_all().to_pylist()]
@@ -79,7 +79,7 @@ def test_pages_are_the_rows_of_the_whole_table(form: str, server: Server, ranks:
 
 
 def test_page_says_whether_rows_follow(server: Server, ranks: list[str]) -> None:
-    def truncated(**page: int) -> bool:
+    def truncated(**page: Any) -> bool:
         table = ask(server, ranks[0], "operators", table="operators", **page).json()["tables"]["operators"]
         return bool(table["truncated"])
 

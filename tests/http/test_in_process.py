@@ -49,7 +49,7 @@ def test_request_has_the_address_and_the_credentials_of_the_client() -> None:
     seen: list[Scope] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(scope | {"body": (await receive())["body"]})
+        seen.append({**scope, "body": (await receive())["body"]})
         await answering()(scope, receive, send)
 
     during(app, lambda client: client.post("traces/x y/query?wait=1", content=b"sql"))

@@ -12,6 +12,9 @@ from service.agents.tools.tool import Object, Offset, Selected, Subject, Tool, a
 
 WAIT_S = 30
 """Seconds to wait for traces that are still being read."""
+COMPARE = "compare"
+"""The analysis that has a tool of its own."""
+_TWO_SIDES = "It takes two sides: use the tool `compare`."
 _SKIPPED_MAX = 8
 _OWN = {"format", "table", "limit", "offset", "traces", "base", "base_selection", "selection", "wait"}
 """Parameters of the API that are no parameters of an analysis."""
@@ -32,7 +35,9 @@ class AnalyseArguments(AnswerArguments):
     analysis: str | None = Field(None, description="name; without it: the list of all, with a line on each")
     selection: Selected = None
     parameters: Object = Field({}, description='of the analysis, like {"top": 3}; explain=true lists them')
-    explain: bool = Field(False, description="instead of running it: definition, parameters, tables and columns")
+    explain: bool = Field(
+        False, description="instead of running it: its definition, parameters and tables; with table, the columns"
+    )
 
 
 _FIELDS = AnalyseArguments.model_fields
@@ -42,6 +47,8 @@ async def run(api: Api, arguments: AnalyseArguments) -> str:
     """Return a table of an analysis, or the list of analyses, or the definition of one."""
     target = await api.target(arguments.target)
     path = f"{target.path}/analysis"
+    if arguments.analysis == COMPARE and not arguments.explain:
+        raise ApiError("bad_analysis", "The analysis request is invalid", _TWO_SIDES, 422)
     if arguments.analysis is None or arguments.explain:
         known = (await api.get(path, selection=as_text(arguments.selection)))["analyses"]
         return _listed(arguments, known) if arguments.analysis is None else _explained(arguments, known)
@@ -93,7 +100,8 @@ def answered(answer: Json, arguments: AnswerArguments) -> str:
 
 def _listed(arguments: AnalyseArguments, analyses: list[Json]) -> str:
     names = ("analysis", "answers", "not_applicable_because")
-    rows = [[analysis["name"], analysis["answers"], analysis["reason"]] for analysis in analyses]
+    reasons = {analysis["name"]: analysis["reason"] for analysis in analyses} | {COMPARE: _TWO_SIDES}
+    rows = [[analysis["name"], analysis["answers"], reasons[analysis["name"]]] for analysis in analyses]
     reply = Reply(arguments.model_copy(update={"max_rows": max(arguments.max_rows, len(rows))}))
     reply.table(Table("analyses", names, rows[arguments.offset :], len(rows), arguments.offset))
     return reply.text()
@@ -113,9 +121,17 @@ def _explained(arguments: AnalyseArguments, analyses: list[Json]) -> str:
         reply.line(f"not applicable: {analysis['reason']}")
     for name, field in analysis["parameters"].items():
         reply.line(f"parameter {name}: {field.get('description', '')} (default: {field.get('default')})")
-    for name, columns in analysis["tables"].items():
-        described = (f"{titled(column)}: {column['description']}" for column in columns)
-        reply.line(f"table {name}: {'; '.join(described)}")
+    tables = analysis["tables"]
+    if arguments.table is None:
+        for name, columns in tables.items():
+            reply.line(f"table {name}: {', '.join(map(titled, columns))}")
+        return reply.text()
+    if arguments.table not in tables:
+        raise _unknown("table", arguments.table, tables)
+    rows = [[titled(column), column["description"]] for column in tables[arguments.table]]
+    whole = arguments.model_copy(update={"max_rows": len(rows), "max_chars": 20_000})
+    reply = Reply(whole)
+    reply.table(Table(f"columns of {arguments.table}", ("column", "meaning"), rows, len(rows), rest="raise max_bytes"))
     return reply.text()
 
 

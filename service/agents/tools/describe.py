@@ -7,6 +7,7 @@ from tracedock.errors import ApiError
 
 from service.agents.api import Api, Json, Target
 from service.agents.reply import Budgets, Reply, Table
+from service.agents.tools.analyse import COMPARE
 from service.agents.tools.tool import Subject, Tool
 
 _WAIT_S = 30
@@ -63,7 +64,10 @@ def _run(group: Json) -> Iterator[str]:
     yield f"run {group['id']}: {group['name']}"
     states = Counter(rank["state"] for rank in group["ranks"])
     yield f"traces: {group['traces']} ({', '.join(f'{count} {state}' for state, count in states.items()) or 'none'})"
-    yield f"world_size: {group['world_size']}; missing ranks: {_named(group['missing'])}; cycles: {group['cycles']}"
+    yield f"world_size: {group['world_size']}; missing ranks: {_named(group['missing'])}"
+    if len(group["cycles"]) > 1:
+        cycles = [f"{cycle['cycle']} (steps {cycle['first_step']}-{cycle['last_step']})" for cycle in group["cycles"]]
+        yield f"cycles of the profiler: {_named(cycles)}"
 
 
 def _named(items: Sequence[object]) -> str:
@@ -97,9 +101,10 @@ def _advised(number: int, row: Json) -> str:
 
 async def _analyses(api: Api, target: Target) -> list[str]:
     try:
-        analyses = (await api.get(f"{target.path}/analysis"))["analyses"]
+        listed = (await api.get(f"{target.path}/analysis"))["analyses"]
     except ApiError as error:
         return [f"analyses: {error.detail}"]
+    analyses = [analysis for analysis in listed if analysis["name"] != COMPARE]
     usable = [analysis["name"] for analysis in analyses if analysis["applies"]]
     others = [f"{analysis['name']} ({analysis['reason']})" for analysis in analyses if not analysis["applies"]]
     return [f"analyses: {', '.join(usable)}"] + ([f"not applicable: {' '.join(others)}"] if others else [])

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from service.agents.api import Api
+from service.agents.api import Api, Json
 from service.agents.reply import Budgets, Reply, Table
 from service.agents.tools.tool import Selected, Tool, Trace
 
@@ -21,9 +21,9 @@ class QueryArguments(Budgets):
 async def run(api: Api, arguments: QueryArguments) -> str:
     """Return the rows of a query."""
     trace = await api.trace(arguments.trace)
-    request = {"sql": arguments.sql, "limit": arguments.max_rows, "timeout_s": arguments.timeout_s}
+    request: Json = {"sql": arguments.sql, "limit": arguments.max_rows, "timeout_s": arguments.timeout_s}
     if arguments.selection is not None:
-        request["selection"] = arguments.selection  # type: ignore[assignment] # a JSON object
+        request["selection"] = arguments.selection
     table = await api.query(trace["id"], request)
     columns = [column["name"] for column in table["columns"]]
     total = None if table["truncated"] else len(table["rows"])

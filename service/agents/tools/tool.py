@@ -8,7 +8,7 @@ import orjson
 from pydantic import BeforeValidator, Field
 
 from service.agents.api import Api, Json
-from service.agents.reply import Arguments
+from service.agents.reply import Arguments, Budgets
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,16 @@ class Tool:
 
 
 def _short(schema: Json) -> Json:
-    """Return a schema without titles, defaults that are null, and alternatives that are null."""
+    """Return a schema without titles, defaults that are null, and alternatives that are null; budgets come last."""
     properties = {}
     for name, field in schema.get("properties", {}).items():
         options = [option for option in field.get("anyOf", ()) if option != {"type": "null"}]
         merged = {key: value for key, value in field.items() if key not in ("anyOf", "title")}
         merged |= options[0] if len(options) == 1 else {"anyOf": options} if options else {}
         properties[name] = {key: value for key, value in merged.items() if key != "default" or value is not None}
+    budgets = {name: properties.pop(name) for name in Budgets.model_fields if name in properties}
     required = {"required": schema["required"]} if "required" in schema else {}
-    return {"type": "object", "properties": properties, "additionalProperties": False, **required}
+    return {"type": "object", "properties": properties | budgets, "additionalProperties": False, **required}
 
 
 def _parsed(value: Any) -> Any:

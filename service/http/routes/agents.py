@@ -39,4 +39,4 @@ class AgentEndpoint:
 
 def mount(app: FastAPI) -> None:
     """Add the endpoint to the app, whose state must have the `whole` app: with all middlewares."""
-    app.add_route(PATH, declares("read")(AgentEndpoint()), methods=["POST", "DELETE"], include_in_schema=False)  # type: ignore[type-var,arg-type] # Starlette takes ASGI apps, too
+    app.add_route(PATH, declares("read")(AgentEndpoint()), methods=["POST", "DELETE"], include_in_schema=False)  # type: ignore[arg-type] # Starlette takes ASGI apps, too
