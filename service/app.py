@@ -31,6 +31,7 @@ from service.http.middleware.metrics import MetricsMiddleware
 from service.http.middleware.routing import RouteMiddleware
 from service.http.parameters import check_request
 from service.http.routes import (
+    agents,
     analysis,
     baselines,
     derived_traces,
@@ -102,6 +103,7 @@ class Application:
             *(traces.router, library.router, reports.router, login.api),
         ):
             app.include_router(router, prefix="/api/v1", dependencies=checked)
+        agents.mount(app)
         app.include_router(perfetto.pages)
         app.include_router(login.pages, dependencies=checked)
         app.include_router(health.router, dependencies=checked)
@@ -137,7 +139,8 @@ class Application:
         app = CorsMiddleware(app, parts.hosts.origins)
         app = CompressionMiddleware(app)
         app = MetricsMiddleware(app, services)
-        return RouteMiddleware(app, RouteTable(self.app.routes))
+        app = self.app.state.whole = RouteMiddleware(app, RouteTable(self.app.routes))
+        return app
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:

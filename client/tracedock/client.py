@@ -125,6 +125,15 @@ class Client:
         """Close the connections to the server."""
         self._http.close()
 
+    def async_http(self) -> httpx.AsyncClient:
+        """Return an asynchronous HTTP client of the API, with this client's URL and token."""
+        return httpx.AsyncClient(
+            base_url=self._http.base_url,
+            headers=self._http.headers,
+            timeout=httpx.Timeout(_SYNC_S, connect=_CONNECT_S),
+            trust_env=self._http.trust_env,
+        )
+
     # traces
 
     def upload(  # noqa: PLR0913 - one parameter for each option

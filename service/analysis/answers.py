@@ -15,7 +15,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.question import Comparison, Parameters, Question, RankAnswer, Tables, concatenated
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
-from service.analysis.table import Columns, as_arrow, as_csv, as_json, as_json_columns, table_of, with_cycle
+from service.analysis.table import ALL, Columns, Page, as_arrow, as_csv, as_json, as_json_columns, table_of, with_cycle
 from service.trace.cycles import cycles_of
 from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError, UnknownAnalysis
 from service.trace.selection import Selection
@@ -81,9 +81,11 @@ class Answer:
         columns = self.question.tables[table]
         return with_cycle(columns) if self.cycles > 1 and not self.question.compare_sides else columns
 
-    def as_json(self, write: Callable[[Columns, pa.Table], bytes], names: Sequence[str]) -> bytes:
-        """Serialize the answer as a JSON object, with the named tables as `write` serializes them."""
-        tables = b",".join(orjson.dumps(name) + b":" + write(self.columns(name), self.tables[name]) for name in names)
+    def as_json(self, write: Callable[[Columns, pa.Table, Page], bytes], names: Sequence[str], page: Page) -> bytes:
+        """Serialize the answer as a JSON object, with a page of the named tables as `write` serializes it."""
+        tables = b",".join(
+            orjson.dumps(name) + b":" + write(self.columns(name), self.tables[name], page) for name in names
+        )
         about = {
             "analysis": self.question.name,
             "parameters": self.parameters.model_dump(mode="json"),
@@ -96,20 +98,21 @@ class Answer:
         }
         return orjson.dumps(about)[:-1] + b',"tables":{' + tables + b"}}\n"
 
-    def form(self, form: str, tables: Sequence[str] = ()) -> bytes:
+    def form(self, form: str, tables: Sequence[str] = (), page: Page = ALL) -> bytes:
         """Serialize the tables as ``json`` or ``columns``, or one table as ``csv`` or ``arrow``.
 
         Args:
             form: the format.
             tables: names of the tables; by default all or, in a format of one table, the first.
+            page: the rows of each table.
 
         Raises:
             BadAnalysisRequest: see `chosen_tables`.
         """
         chosen = chosen_tables(self.question, form, tables)
         if form in WHOLE_FORMS:
-            return self.as_json(as_json if form == "json" else as_json_columns, chosen)
-        table = self.tables[chosen[0]]
+            return self.as_json(as_json if form == "json" else as_json_columns, chosen, page)
+        table = page.of(self.tables[chosen[0]])
         return as_csv(table) if form == "csv" else as_arrow(table)
 
 

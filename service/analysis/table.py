@@ -136,19 +136,44 @@ def _typed(values: Any, type_: Any) -> Any:
     return values.cast(type_) if isinstance(values, pa.Array) else pa.array(values, type_)
 
 
-def as_json(columns: Columns, table: pa.Table) -> bytes:
-    """Write a table as JSON, ``{"columns", "rows", "truncated"}``: the shape of each table of the API."""
-    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    return orjson.dumps({"columns": [asdict(column) for column in columns], "rows": rows, "truncated": False})
+@dataclass(frozen=True)
+class Page:
+    """The rows of each table that an answer has.
+
+    Attributes:
+        limit: maximum number of rows; None for all.
+        offset: number of rows to skip.
+    """
+
+    limit: int | None = None
+    offset: int = 0
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """Return these rows of a table."""
+        return table.slice(self.offset, self.limit)
 
 
-def as_json_columns(columns: Columns, table: pa.Table) -> bytes:
-    """Write a table as JSON, ``{"columns", "values"}``, with an array of values for each column."""
+ALL = Page()
+
+
+def as_json(columns: Columns, table: pa.Table, page: Page = ALL) -> bytes:
+    """Write a page of a table as JSON, ``{"columns", "rows", "truncated", "total"}``.
+
+    ``total`` is the number of rows of the whole table. ``truncated`` is true if rows follow those of the page.
+    """
+    shown = page.of(table)
+    rows = list(zip(*(column.to_pylist() for column in shown.columns), strict=True))
+    document = {"columns": [asdict(column) for column in columns], "rows": rows}
+    return orjson.dumps(document | {"truncated": page.offset + len(rows) < len(table), "total": len(table)})
+
+
+def as_json_columns(columns: Columns, table: pa.Table, page: Page = ALL) -> bytes:
+    """Write a page of a table as JSON, ``{"columns", "values", "total"}``, with an array of values for each column."""
     values = [
         column.to_pylist() if column.null_count or column.type != pa.int64() else column.to_numpy()
-        for column in table.columns
+        for column in page.of(table).columns
     ]
-    document = {"columns": [asdict(column) for column in columns], "values": values}
+    document = {"columns": [asdict(column) for column in columns], "values": values, "total": len(table)}
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

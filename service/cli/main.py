@@ -15,6 +15,7 @@ from tracedock.errors import AmbiguousFileError, AmbiguousTraceError, ClientErro
 from typer.core import TyperGroup
 
 from service.cli import (
+    agents,
     analyze,
     download,
     gate,
@@ -39,7 +40,7 @@ SECTIONS = {
     "Questions": ("analyze", "report", "query", "open"),
     "Regressions": ("gate", "baseline", "history"),
     "Parts and runs": ("split", "merge"),
-    "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token"),
+    "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token", "mcp"),
 }
 """The commands as the help lists them."""
 
@@ -145,6 +146,7 @@ app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
 app.command()(server.doctor)
 app.add_typer(gate.app, name="baseline")
+app.command("mcp")(agents.serve_agents)
 app.add_typer(groups.app, name="groups")
 app.add_typer(imports.app, name="imports")
 app.add_typer(jobs.app, name="jobs")

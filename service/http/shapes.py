@@ -416,7 +416,8 @@ class AnswerTable(Shape):
 
     columns: list[Column] = Field(description="its columns")
     rows: list[list[Cell]] = Field(description="its rows")
-    truncated: bool = Field(description="always false: parameters like `top` limit the rows")
+    truncated: bool = Field(description="whether more rows follow: `offset` skips those that are known")
+    total: int = Field(description="number of rows of the whole table")
 
 
 class AnswerColumns(Shape):
@@ -424,6 +425,7 @@ class AnswerColumns(Shape):
 
     columns: list[Column] = Field(description="its columns")
     values: list[list[Cell]] = Field(description="of each column, in the order of the columns")
+    total: int = Field(description="number of rows of the whole table")
 
 
 class Skipped(Shape):

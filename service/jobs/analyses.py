@@ -67,7 +67,7 @@ class Analyses:
         self._listening: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def answer(
+    def answer(  # noqa: PLR0913 - each part of the question is an argument
         self,
         question: str,
         parameters: dict[str, Any],
@@ -75,6 +75,8 @@ class Analyses:
         *,
         form: str = "json",
         tables: Sequence[str] = (),
+        limit: int | None = None,
+        offset: int = 0,
         client: str = "",
     ) -> AsyncGenerator[bytes]:
         """Yield the answer to a question; closing the generator drops the question.
@@ -85,6 +87,8 @@ class Analyses:
             traces: the traces that the question is about.
             form: format of the answer: ``json``, ``columns``, ``csv`` or ``arrow``.
             tables: the tables to return; empty for all or, as csv or arrow, for the first.
+            limit: maximum number of rows of each table; None for all.
+            offset: number of rows of each table to skip.
             client: identity of the client; clients take turns.
 
         Raises:
@@ -93,7 +97,7 @@ class Analyses:
             DeadlineExceeded: the answer took longer than `deadline_s`.
             ExportFailed: the child failed.
         """
-        return self._answers(AnswerTask(question, parameters, list(traces), form, [*tables]), client)
+        return self._answers(AnswerTask(question, parameters, list(traces), form, [*tables], limit, offset), client)
 
     def applicable(self, trace: AnalysedTrace, *, client: str = "") -> AsyncGenerator[bytes]:
         """Yield the JSON of all questions, each with the reason why it does not apply to the trace, or null."""

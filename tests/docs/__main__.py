@@ -14,10 +14,12 @@ from tests.docs.shell import Shell, shell
 
 
 def renewed(page: str, terminal: Shell) -> str:
-    """Return the page with each outdated output replaced by what its command prints now."""
-    pieces, at = [], 0
+    """Return the page with each outdated output replaced by what its command or program prints now."""
+    pieces, at, printed = [], 0, ""
     for block in blocks(page):
-        text = _answered(block, terminal)
+        text = printed if printed and not agree(block.text.rstrip(), printed.rstrip()) else _answered(block, terminal)
+        has_output = block.language == "python" and block.output is not None
+        printed = f"{terminal.python(block.text)[1]}\n" if has_output else ""
         pieces += [page[at : block.start], text]
         at = block.start + len(block.text)
     return "".join([*pieces, page[at:]])

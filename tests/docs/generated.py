@@ -3,6 +3,7 @@
 import json
 import re
 
+from service.agents.tools.catalogue import TOOLS
 from service.analysis.catalogue import QUESTIONS
 from service.http.problems import problem_kinds
 from service.settings import Settings
@@ -33,6 +34,12 @@ def questions() -> str:
 def definitions() -> str:
     """A section for each analysis: its definition, source, tables and parameters."""
     return "\n\n".join(_definition(name) for name in QUESTIONS)
+
+
+def tools() -> str:
+    """The table of the tools of agents."""
+    rows = [f"| `{tool.name}` | {tool.description} |" for tool in TOOLS.values()]
+    return "\n".join(["| tool | what agents read about it |", "|---|---|", *rows])
 
 
 def problems() -> str:
@@ -70,4 +77,6 @@ def _default(value: object) -> str:
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
-PARTS = {"settings": settings, "questions": questions, "definitions": definitions, "problems": problems}
+PARTS = {
+    "settings": settings, "questions": questions, "definitions": definitions, "tools": tools, "problems": problems,
+}  # fmt: skip

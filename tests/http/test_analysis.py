@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,43 @@ def test_columns_have_the_values_of_the_rows(server: Server, ranks: list[str]) -
         assert table["columns"] == rows[name]["columns"]
         assert [list(row) for row in zip(*table["values"], strict=True)] == rows[name]["rows"]
     assert columns["bins"]["values"][1]
+
+
+@pytest.mark.parametrize("form", ["json", "columns", "csv", "arrow"])
+def test_pages_are_the_rows_of_the_whole_table(form: str, server: Server, ranks: list[str]) -> None:
+    def rows(**page: Any) -> list[Any]:
+        content = ask(server, ranks[0], "operators", table="operators", format=form, **page).content
+        if form == "arrow":
+            return [[*row.values()] for row in pa.ipc.open_stream(content).read_all().to_pylist()]
+        if form == "csv":
+            return [*csv.reader(io.StringIO(content.decode()))][1:]
+        table = json.loads(content)["tables"]["operators"]
+        return [*table["rows"]] if form == "json" else [[*row] for row in zip(*table["values"], strict=True)]
+
+    whole = rows()
+    assert len(whole) > 3
+    assert rows(limit=2) == whole[:2]
+    assert rows(limit=2, offset=1) == whole[1:3]
+    assert rows(offset=2) == whole[2:]
+    assert rows(limit=0) == rows(offset=2**62) == []
+
+
+def test_page_says_whether_rows_follow(server: Server, ranks: list[str]) -> None:
+    def truncated(**page: Any) -> bool:
+        table = ask(server, ranks[0], "operators", table="operators", **page).json()["tables"]["operators"]
+        return bool(table["truncated"])
+
+    total = ask(server, ranks[0], "operators", table="operators").json()["tables"]["operators"]["total"]
+    assert total > 3
+    assert (truncated(), truncated(limit=total), truncated(limit=total - 1)) == (False, False, True)
+    assert (truncated(limit=1, offset=total - 1), truncated(limit=1, offset=total)) == (False, False)
+    assert ask(server, ranks[0], "operators", limit=-1).status_code == 422
+    assert ask(server, ranks[0], "operators", offset=2**62 + 1).status_code == 422
+
+
+def test_pages_have_their_own_etags(server: Server, ranks: list[str]) -> None:
+    tags = {ask(server, ranks[0], "operators", limit=limit).headers["etag"] for limit in (1, 2)}
+    assert len(tags) == 2
 
 
 def test_window_of_the_overview_is_no_selection(server: Server, ranks: list[str]) -> None:

@@ -40,7 +40,7 @@ def unsafe_routes() -> Iterator[tuple[str, RouteContext]]:
         if isinstance(route.original_route, WebSocketRoute):
             yield WEBSOCKET, route
         elif not isinstance(route.original_route, Mount):
-            for method in (route.methods or set()) - SAFE:
+            for method in sorted((route.methods or set()) - SAFE):
                 yield method, route
 
 

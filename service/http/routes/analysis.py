@@ -28,11 +28,15 @@ from service.trace.selection import Selection
 
 TRACES_MAX = 4096
 """Maximum number of further traces of an analysis; also of base traces."""
+_ROWS_MAX = 1 << 62
+"""Maximum of numbers of rows, which Arrow takes as integers of 64 bits."""
 
 Form = Literal["json", "columns", "csv", "arrow"]
 _FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
 _MEDIA_TYPES: dict[Form, str] = {"columns": JSON, **{form: media_type for media_type, form in _FORMS.items()}}
-COMMON_PARAMETERS = frozenset({*SELECTION_NAMES, "traces", "base", "base_selection", "table", "format", "wait"})
+COMMON_PARAMETERS = frozenset(
+    {*SELECTION_NAMES, "traces", "base", "base_selection", "table", "limit", "offset", "format", "wait"}
+)
 """The query parameters that all analyses have."""
 
 _SERVER_RUN = secrets.token_hex(8)
@@ -45,6 +49,10 @@ Tables = Annotated[
         description="names of the tables to return; by default all or, as `csv` and `arrow` have one table, the first",
     ),
 ]
+RowLimit = Annotated[
+    int | None, Query(ge=0, le=_ROWS_MAX, description="maximum number of rows of each table; by default all")
+]
+Offset = Annotated[int, Query(ge=0, le=_ROWS_MAX, description="number of rows of each table to skip")]
 BaseSelection = Annotated[
     str | None,
     Query(
@@ -119,12 +127,15 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     wait: Wait = 0,
     tables: Tables = None,
     form: Annotated[Form | None, Query(alias="format", description="takes precedence over the `Accept` field")] = None,
+    limit: RowLimit = None,
+    offset: Offset = 0,
 ) -> Response:
     """Return the result of an analysis, in which ``skipped`` lists the ranks without a result; 304 if the ETag matches.
 
     JSON has all tables, or those that ``table`` names; so has ``format=columns``, which is JSON with an array of values
     for each column instead of rows, and reads faster. CSV and Arrow have one table: the header ``Tracedock-Table`` has
-    its name, and ``Tracedock-Tables`` the names of all tables.
+    its name, and ``Tracedock-Tables`` the names of all tables. ``limit`` and ``offset`` choose the rows of each table;
+    in JSON, ``total`` is the number of all rows.
 
     ``compare`` takes exactly two sides: the traces of ``base``, and all other traces. Without ``base``, it takes two
     traces, and the first is the base. A selection is of both sides, unless ``base_selection`` is given.
@@ -146,15 +157,16 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     base_ids = [base_id for reference in base or () for base_id in groups.side(reference)]
     sources = [source_of(services, source_id, selection) for source_id in ids]
     sources += [source_of(services, base_id, selection_of_base, is_base=True) for base_id in base_ids]
-    etag = _etag(sources, name, parameters, form, chosen)
+    etag = _etag(sources, name, parameters, [form, *chosen, limit, offset])
     headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
     if form not in WHOLE_FORMS:
         headers |= {"Tracedock-Table": chosen[0], "Tracedock-Tables": ", ".join(question.tables)}
     if has_current(request, etag):
         return Response(status_code=304, headers=headers)
     pieces = services.analyses.answer(
-        name, parameters, sources, form=form, tables=chosen, client=" ".join(identity(request))
-    )
+        name, parameters, sources, form=form, tables=chosen, limit=limit, offset=offset,
+        client=" ".join(identity(request)),
+    )  # fmt: skip
     return ProcessOutput(pieces, _MEDIA_TYPES[form], headers)
 
 
@@ -173,8 +185,9 @@ def _selection_of_base(base: list[str] | None, text: str | None, selection: Sele
     return parsed if parsed.as_dict() else None
 
 
-def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], form: Form, tables: list[str]) -> str:
+def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], shown: list[str | int | None]) -> str:
+    """Return the ETag of an answer; `shown` has its format, its tables and its rows."""
     selections = {source.is_base: source.selection and source.selection.as_dict() for source in sources}
     traces = [(str(source.columns), source.is_base) for source in sources]
-    key = [_SERVER_RUN, traces, [*selections.items()], name, parameters, form, tables]
+    key = [_SERVER_RUN, traces, [*selections.items()], name, parameters, shown]
     return hashlib.sha256(orjson.dumps(key)).hexdigest()[:32]

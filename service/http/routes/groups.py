@@ -19,6 +19,8 @@ from service.http.routes.analysis import (
     ANSWERS,
     BaseSelection,
     Form,
+    Offset,
+    RowLimit,
     Tables,
     answer_question,
     list_analyses,
@@ -190,6 +192,8 @@ async def analyze_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request
     wait: Wait = 0,
     tables: Tables = None,
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
+    limit: RowLimit = None,
+    offset: Offset = 0,
 ) -> Response:
     """Run an analysis as ``GET /traces/{id}/analysis/{name}`` with ``traces`` does, with the same parameters.
 
@@ -205,7 +209,7 @@ async def analyze_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request
     await services.group_operations.settle([group_id], wait)
     (first, *others), failed = services.group_operations.ready_members(group_id)
     response = await answer_question(
-        name, first, request, services, selection, others, base, base_selection, wait, tables, form
+        name, first, request, services, selection, others, base, base_selection, wait, tables, form, limit, offset
     )
     if failed:
         response.headers["Tracedock-Left-Out"] = ", ".join(failed)

@@ -53,6 +53,8 @@ class AnswerTask:
         traces: the traces that the question is about.
         form: format of the answer: ``json``, ``columns``, ``csv`` or ``arrow``.
         tables: the tables to return; empty for all or, as csv or arrow, for the first.
+        limit: maximum number of rows of each table; None for all.
+        offset: number of rows of each table to skip.
     """
 
     question: str
@@ -60,6 +62,8 @@ class AnswerTask:
     traces: list[AnalysedTrace]
     form: str = "json"
     tables: list[str] = field(default_factory=list)
+    limit: int | None = None
+    offset: int = 0
 
     def run(self, readings: "ReadingCache") -> bytes:
         """Return the answer in the given form.
@@ -70,11 +74,12 @@ class AnswerTask:
             ExportFailed: the columns can't be read.
         """
         from service.analysis.answers import answer_question, parameters_of, question_of
+        from service.analysis.table import Page
 
         question = question_of(self.question)
         traces = [trace.asked() for trace in self.traces]
         return answer_question(question, parameters_of(question, self.parameters), traces, readings).form(
-            self.form, self.tables
+            self.form, self.tables, Page(self.limit, self.offset)
         )
 
 

@@ -1,0 +1,37 @@
+"""The tool `compare`: what changed between two traces, runs or selections."""
+
+from pydantic import Field
+
+from service.agents.api import Api
+from service.agents.tools.analyse import WAIT_S, AnswerArguments, answered
+from service.agents.tools.tool import Selected, Subject, Tool, as_text
+
+
+class CompareArguments(AnswerArguments):
+    """Arguments of `compare`."""
+
+    base: Subject
+    other: Subject
+    base_selection: Selected = None
+    other_selection: Selected = Field(None, description="like base_selection; default: all")
+
+
+async def run(api: Api, arguments: CompareArguments) -> str:
+    """Return a table of the comparison."""
+    base, other = await api.target(arguments.base), await api.target(arguments.other)
+    answer = await api.get(
+        f"{other.path}/analysis/compare", base=base.id, selection=as_text(arguments.other_selection),
+        base_selection=as_text(arguments.base_selection or {}), limit=arguments.max_rows, offset=arguments.offset,
+        wait=WAIT_S,
+    )  # fmt: skip
+    return answered(answer, arguments)
+
+
+TOOL = Tool(
+    "compare",
+    "Compare two traces, runs or steps",
+    "Compares `other` with `base`: two traces or two runs, or two selections of one trace, such as two steps. Returns"
+    " what grew and what shrank; the reply names further tables.",
+    CompareArguments,
+    run,
+)
