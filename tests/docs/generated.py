@@ -9,6 +9,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.http.problems import status_of
 from service.settings import Settings
 from service.trace import errors
+from tests.docs.pages import EXAMPLES
 
 _PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
@@ -43,6 +44,11 @@ def problems() -> str:
     rows = sorted({(status_of(kind("")), kind.code, kind.title) for kind in _kinds(errors.TracedockError)})
     table = [f"| {status} | `{code}` | {title}. |" for status, code, title in rows]
     return "\n".join(["| status | code | title |", "|---|---|---|", *table])
+
+
+def training_example() -> str:
+    """The example of a training job, as a block of code."""
+    return f"```python\n{(EXAMPLES / 'train_ddp.py').read_text()}```"
 
 
 def _definition(name: str) -> str:
@@ -81,4 +87,10 @@ def _kinds(kind: type[errors.TracedockError]) -> Iterator[type[errors.TracedockE
         yield from _kinds(subclass)
 
 
-PARTS = {"settings": settings, "questions": questions, "definitions": definitions, "problems": problems}
+PARTS = {
+    "settings": settings,
+    "questions": questions,
+    "definitions": definitions,
+    "problems": problems,
+    "training_example": training_example,
+}
