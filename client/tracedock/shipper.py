@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracedock.client import Client  # which loads httpx: slow, so not before the priority is low
 
 CANNOT_START = 2
-"""Exit status if no restart can help: the URL or the token is malformed."""
+"""Exit status if no restart can help: the URL or the token is malformed, or httpx is missing."""
 LOWEST = 19
 """Nice value of a process that runs only while a processor is idle."""
 POLL_S = 0.5
@@ -164,11 +164,11 @@ def main() -> int:
     arguments = parser.parse_args()
     _lower_priority(arguments.nice)
 
-    from tracedock.client import DEFAULT_URL, Client  # noqa: PLC0415 - httpx loads slowly
-
     try:
+        from tracedock.client import DEFAULT_URL, Client  # noqa: PLC0415 - httpx loads slowly
+
         client = Client()
-    except ValueError as error:
+    except (ImportError, ValueError) as error:
         sys.stderr.write(f"{error}. No trace is sent; the files stay in {arguments.folder}.\n")
         return CANNOT_START
     spool = Spool(arguments.folder)

@@ -69,8 +69,7 @@ class Handler:
 
     def __call__(self, profiler: Profiler) -> None:
         """Have the profiler write its trace into the spool folder; log what goes wrong, and raise nothing."""
-        if os.getpid() != self._pid:
-            self._begin()
+        self._notice_fork()
         self._guarded("trace", lambda: self._take(profiler))
         self._guarded("start", self._start)
         self._guarded("log", self._relay)
@@ -83,6 +82,7 @@ class Handler:
 
     def pending(self) -> int:
         """Return the number of this process's traces that the server has not confirmed; 0 if the folder is gone."""
+        self._notice_fork()
         try:
             return sum(self._session in identity for identity in self._spool.identities())
         except OSError:
@@ -93,6 +93,7 @@ class Handler:
 
         After `timeout` seconds the background process goes on alone, until it ends as described in `handler`.
         """
+        self._notice_fork()
         deadline = time.monotonic() + timeout
         while self.pending() and time.monotonic() < deadline:
             self._guarded("start", self._start)
@@ -107,8 +108,13 @@ class Handler:
         self._guarded("stop", self._stop)
         return True
 
+    def _notice_fork(self) -> None:
+        """Begin anew in a forked child: the background process and the traces so far are those of its parent."""
+        if os.getpid() != self._pid:
+            self._begin()
+
     def _begin(self) -> None:
-        """Begin in this process; after a fork, the background process is that of another trainer."""
+        """Begin in this process, with names that no other process has."""
         self._pid = os.getpid()
         self._cycle = 0
         self._session = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
@@ -127,7 +133,8 @@ class Handler:
             self._warn_of_no_room(used, free)
             return
         place = launch()
-        if place.rank is not None and place.run_id is None and self._group is None:
+        has_peers = place.rank is not None and place.world_size != 1
+        if has_peers and place.run_id is None and self._group is None:
             self._warn(
                 "group", "The run has no id, so its ranks meet in no group. Set torchrun's --rdzv-id, or group=."
             )
@@ -145,6 +152,7 @@ class Handler:
         """Start the background process, unless it runs, or has failed too often."""
         if self._is_running() or (self._process and self._process.returncode == CANNOT_START):
             return
+        self._relay()
         self._starts = 1 if time.monotonic() - self._started_at > _STABLE_S else self._starts + 1
         if self._starts > _STARTS_MAX:
             raise ShipperFailed(f"the background process has ended {_STARTS_MAX} times; its messages are above")
@@ -222,8 +230,7 @@ class Handler:
 
     def _at_exit(self) -> None:
         """Report at the end of the interpreter, and wait for nothing."""
-        if os.getpid() != self._pid:
-            return
+        self._notice_fork()
         self._guarded("log", self._relay)
         if self.pending():
             self._warn_of_pending()

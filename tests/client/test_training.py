@@ -309,6 +309,18 @@ def test_malformed_url_is_logged_and_the_trace_stays(make: Make, spool: Path, ca
     assert len(left(spool)) == 2
 
 
+def test_missing_httpx_is_logged_and_the_trace_stays(
+    server: Server, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "httpx.py").write_text("raise ImportError('no httpx here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    send = make(server.url)
+    send(Profiler())
+    assert not send.close()
+    assert [record.message for record in caplog.records if "no httpx here" in record.message]
+    assert send.pending() == 1
+
+
 def test_interpreter_that_cannot_start_is_logged(
     server: Server, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -429,6 +441,22 @@ assert os.waitpid(pid, 0)[1] == 0 and sent
     assert (training.returncode, complaint) == (0, "")
     assert numbers(server) == [b'{"traceEvents": [], "number": %d}' % number for number in range(3)]
     assert len({request.path for request in server.sent("PUT")}) == 3
+
+
+def test_child_that_leaves_the_with_block_does_not_end_the_background_process(server: Server, spool: Path) -> None:
+    program = f"""
+with send:
+    if os.fork() == 0:
+        sys.exit()
+    assert os.wait()[1] == 0
+    assert send._process.poll() is None
+    send(Profiler(body(0)))
+    assert send.close({PATIENCE_S})
+"""
+    with trainer(program, server.url, spool) as training:
+        _, complaint = training.communicate(timeout=PATIENCE_S)
+    assert (training.returncode, complaint) == (0, "")
+    assert numbers(server) == [b'{"traceEvents": [], "number": 0}']
 
 
 def test_failure_in_a_with_block_is_not_delayed(hanging: str, make: Make) -> None:
