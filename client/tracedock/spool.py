@@ -99,7 +99,7 @@ class Spool:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = self.folder.stat()
         if found.st_uid != os.getuid() or found.st_mode & stat.S_IWOTH:
-            raise PermissionError(None, "other users can write to the folder", str(self.folder))
+            raise PermissionError(f"other users can write to the folder {self.folder}")
 
     def description(self, identity: str) -> dict[str, Any]:
         """Return the members `name`, `group` and `url` of `ID.json`, which never changes.

@@ -240,6 +240,10 @@ class SpoolFull(Exception):
     """The spool folder has more bytes than it may have."""
 
 
+class ExportFailed(Exception):
+    """The profiler has not written a whole trace."""
+
+
 class ShipperFailed(Exception):
     """The background process ends again and again."""
 
@@ -293,17 +297,22 @@ def _rank_text(rank: int | None, world_size: int | None) -> list[str]:
 def _advice(error: Exception) -> str:
     if isinstance(error, SpoolFull):
         return "Check the server, profile fewer steps, or raise spool_bytes."
-    return "Set TRACEDOCK_SPOOL to a folder of yours on a local disk with room." if isinstance(error, OSError) else ""
+    if isinstance(error, (OSError, ExportFailed)):
+        return "Set TRACEDOCK_SPOOL to a folder of yours on a local disk with room."
+    return ""
 
 
 def _complete_size(path: Path) -> int:
-    """Return the number of bytes of an exported trace; raise `OSError` if it is missing or has no end.
+    """Return the number of bytes of an exported trace.
 
-    The profiler does not report a full disk: it leaves a truncated file.
+    Raises:
+        ExportFailed: the trace is missing or truncated, which the profiler itself does not raise.
     """
+    if not path.exists():
+        raise ExportFailed(f"the profiler has written no trace to {path.parent}: is the disk full?")
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL))
         if not file.read().rstrip().endswith(b"}"):
-            raise OSError(None, "the exported trace has no end, as on a full disk", str(path))
+            raise ExportFailed(f"the trace in {path.parent} is truncated after {size:,} bytes: is the disk full?")
     return size

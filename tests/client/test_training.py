@@ -49,12 +49,13 @@ send = tracedock.handler(sys.argv[1], group="run", spool=sys.argv[2], nice=0)
 class Profiler:
     """Stands in for torch.profiler.profile."""
 
-    def __init__(self, body: bytes = BODY, error: Exception | None = None) -> None:
+    def __init__(self, body: bytes | None = BODY, error: Exception | None = None) -> None:
         self.body, self.error, self.exports = body, error, 0
 
     def export_chrome_trace(self, path: str) -> None:
         self.exports += 1
-        Path(path).write_bytes(self.body)
+        if self.body is not None:
+            Path(path).write_bytes(self.body)
         if self.error:
             raise self.error
 
@@ -271,8 +272,9 @@ def test_trace_larger_than_the_spool_is_removed(
 @pytest.mark.parametrize(
     ("profiler", "reason"),
     [
-        (Profiler(b'{"traceEvents": ['), "has no end"),
-        (Profiler(b""), "has no end"),
+        (Profiler(b'{"traceEvents": ['), "is truncated"),
+        (Profiler(b""), "is truncated"),
+        (Profiler(None), "has written no trace"),
         (Profiler(error=RuntimeError("no trace")), "no trace"),
         (Profiler(error=OSError(28, "No space left on device")), "No space left"),
     ],
