@@ -232,7 +232,7 @@ def test_sized_shape_has_the_requested_size() -> None:
 def test_committed_examples_equal_generated_ones() -> None:
     texts = examples()
 
-    assert {file.name for file in EXAMPLES.iterdir()} == texts.keys()
+    assert {file.name for file in EXAMPLES.glob("*.json.gz")} == texts.keys()
     for name, text in texts.items():
         packed = EXAMPLES.joinpath(name).read_bytes()
         assert gzip.decompress(packed) == text, "regenerate them: python -m tests.traces --examples docs/examples"

@@ -7,6 +7,7 @@ from service.agents.tools.catalogue import TOOLS
 from service.analysis.catalogue import QUESTIONS
 from service.http.problems import problem_kinds
 from service.settings import Settings
+from tests.docs.pages import EXAMPLES
 
 _PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
@@ -48,6 +49,11 @@ def problems() -> str:
     return "\n".join(["| status | code | title |", "|---|---|---|", *table])
 
 
+def training_example() -> str:
+    """The example of a training job, as a block of code."""
+    return f"```python\n{(EXAMPLES / 'train_ddp.py').read_text()}```"
+
+
 def _definition(name: str) -> str:
     question = QUESTIONS[name]
     tables = ", ".join(f"`{table}`" for table in question.tables)
@@ -78,5 +84,10 @@ def _default(value: object) -> str:
 
 
 PARTS = {
-    "settings": settings, "questions": questions, "definitions": definitions, "tools": tools, "problems": problems,
-}  # fmt: skip
+    "settings": settings,
+    "questions": questions,
+    "definitions": definitions,
+    "tools": tools,
+    "problems": problems,
+    "training_example": training_example,
+}
