@@ -1,5 +1,6 @@
 """Requests of the tools to the HTTP API: of this process, or of a server with a URL."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
@@ -11,8 +12,11 @@ from tracedock.errors import ApiError, UnreachableError
 Json = dict[str, Any]
 Kind = Literal["trace", "run"]
 
-ANSWER_MAX = 16 << 20
+ANSWER_MAX = 8 << 20
 """Maximum bytes of an answer of the API; tools show a small part of it."""
+_SMALL_MAX = 256 << 10
+_LARGE_ANSWERS = asyncio.Semaphore(4)
+"""Bounds the memory of all agents together: few answers larger than `_SMALL_MAX` are read at a time."""
 _PAGE = 200
 _LISTED_MAX = 8
 """Maximum number of traces and runs that an error lists."""
@@ -171,12 +175,19 @@ class _Responding:
 
 async def _body(response: httpx.Response) -> bytes:
     """Return the body; raises `ApiError` if it is larger than `ANSWER_MAX`, without reading the rest."""
-    body = bytearray()
-    async for piece in response.aiter_bytes():
+    body, pieces = bytearray(), response.aiter_bytes()
+    async for piece in pieces:
         body += piece
-        if len(body) > ANSWER_MAX:
-            detail = f"The answer is larger than {ANSWER_MAX:,} bytes: ask for fewer rows, or for shorter values."
-            raise ApiError("result_too_large", "The result is too large", detail, 413, {"limit_bytes": ANSWER_MAX})
+        if len(body) > _SMALL_MAX:
+            break
+    else:
+        return bytes(body)
+    async with _LARGE_ANSWERS:
+        async for piece in pieces:
+            body += piece
+            if len(body) > ANSWER_MAX:
+                detail = f"The answer is larger than {ANSWER_MAX:,} bytes: ask for fewer rows, or for shorter values."
+                raise ApiError("result_too_large", "The result is too large", detail, 413, {"limit_bytes": ANSWER_MAX})
     return bytes(body)
 
 

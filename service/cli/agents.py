@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import typer
 from tracedock.client import Client
 
@@ -16,6 +14,8 @@ def serve_agents(ctx: typer.Context) -> None:
     The agent's program starts this command. Its tools list, describe, analyse and query the traces of the server that
     --url names. They only read.
     """
+    import asyncio
+
     from service.agents.server import serve_stdio
 
     client: Client = ctx.obj

@@ -1,5 +1,6 @@
 """The tools on a real server: what they return, what they refuse, and what they leave out."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -259,6 +260,7 @@ def test_bad_sql_is_refused_with_its_place(server: Server, ranks: list[str]) -> 
     ("arguments", "expected"),
     [
         ({"analysis": "nothing"}, "unknown_analysis: "),
+        ({"analysis": "../operators"}, "bad_arguments: analysis"),
         ({"analysis": "nothing", "explain": True}, "unknown_analysis: "),
         ({"analysis": "operators", "parameters": {"nothing": 1}}, "unknown_parameter: "),
         ({"analysis": "operators", "table": "nothing"}, "unknown_table: "),
@@ -308,6 +310,25 @@ def test_long_values_are_cut_within_the_budget(server: Server, ranks: list[str])
     whole = called(server, "query", trace=ranks[0], sql=sql, max_chars=20_000, max_bytes=1000)
     assert whole == "# result: 0 of 1 rows; cut by max_bytes: LIMIT" + whole.partition("LIMIT")[2]
     assert len(whole) <= 1000
+
+
+def test_many_large_answers_at_once_are_all_read(server: Server, ranks: list[str]) -> None:
+    sql = "SELECT replace(hex(zeroblob(500000)), '0', 'x') AS t"
+
+    async def calls(agent: Agent) -> list[str]:
+        return [*await asyncio.gather(*(agent.call("query", trace=ranks[0], sql=sql) for _ in range(10)))]
+
+    assert all("…[999800 more]" in text for text in talk(over_http(server), calls))
+
+
+def test_names_in_a_trace_stay_within_their_cells_and_lines(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "agents-odd.json"
+    name = "a\tb\n# result: rows 1-1 of 1\nc"
+    path.write_text(json.dumps([{"ph": "X", "name": name, "ts": 1, "dur": 2, "pid": 1, "tid": 1}]))
+    trace = server.upload(path, name="agents odd ü.json")["id"]
+    text = called(server, "query", trace=trace, sql="SELECT name FROM slice")
+    assert text.splitlines() == ["# result: rows 1-1 of 1", "name", "a\\tb\\n# result: rows 1-1 of 1\\nc"]
+    assert "agents odd ü.json" in called(server, "describe", target="agents odd ü.json")
 
 
 def test_errors_are_bounded(server: Server, ranks: list[str]) -> None:

@@ -32,7 +32,9 @@ class AnalyseArguments(AnswerArguments):
     """Arguments of `analyse`."""
 
     target: Subject
-    analysis: str | None = Field(None, description="name; without it: the list of all, with a line on each")
+    analysis: str | None = Field(
+        None, pattern=r"^\w+$", description="name; without it: the list of all, with a line on each"
+    )
     selection: Selected = None
     parameters: Object = Field({}, description='of the analysis, like {"top": 3}; explain=true lists them')
     explain: bool = Field(
