@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
-from tracedock.client import DEFAULT_URL, Client
+from tracedock.client import DEFAULT_URL, Client, Retries
 from tracedock.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from typer.core import TyperGroup
 
@@ -121,7 +121,8 @@ def server_url(
 ) -> None:
     """Create the client for the commands."""
     try:
-        ctx.obj = ctx.with_resource(Client(url, token))
+        # a person who has forgotten to start the server learns it at once
+        ctx.obj = ctx.with_resource(Client(url, token, retries=Retries(unreachable=False)))
     except ValueError as exc:
         raise typer.BadParameter(str(exc), param_hint="--url, --token") from exc
 
