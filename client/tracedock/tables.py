@@ -82,14 +82,16 @@ class Table:
     @classmethod
     def of_arrow(cls, stream: bytes) -> Table:
         """Create a table from an Arrow IPC stream of the API; needs pyarrow."""
-        arrow = _imported("pyarrow", "arrow").ipc.open_stream(stream).read_all()
-        arrow = arrow.rename_columns(_distinct(arrow.column_names))
+        pa = _imported("pyarrow", "arrow")
+        sent = pa.ipc.open_stream(stream).read_all()
+        named = [each.with_name(name) for each, name in zip(sent.schema, _distinct(sent.column_names))]
+        arrow = pa.Table.from_arrays(sent.columns, schema=pa.schema(named))
         columns = []
         for each in arrow.schema:
             metadata = {key.decode(): value.decode() for key, value in (each.metadata or {}).items()}
             unit, description = metadata.get("unit"), metadata.get("description")
             columns.append(Column(each.name, _TYPES[str(each.type)], unit or None, description or None))
-        facts = {key.decode(): json.loads(value) for key, value in (arrow.schema.metadata or {}).items()}
+        facts = {key.decode(): json.loads(value) for key, value in (sent.schema.metadata or {}).items()}
         return cls(columns, arrow=arrow, truncated=facts.get("truncated", False), elapsed_ms=facts.get("elapsed_ms"))
 
     @property

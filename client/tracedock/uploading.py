@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -49,7 +50,7 @@ def upload(arguments: argparse.Namespace, client: Client) -> int:
         return send_spool(client, arguments.spool, any_url=arguments.any_url)
     is_sound = True
     for item in list(_items(arguments)):  # all of them are checked before the first one is sent
-        is_sound &= _attempted(item.name or str(item.path), lambda item=item: _send(client, item, arguments))
+        is_sound &= _attempted(item.name or str(item.path), partial(_send, client, item, arguments))
     return 0 if is_sound else 1
 
 
@@ -72,7 +73,7 @@ def send_spool(client: Client, folder: Path, *, any_url: bool = False) -> int:
     is_sound, elsewhere = True, dict[str, int]()
     for description in descriptions(folder):
         is_sound &= _attempted(
-            description.name, lambda path=description: _send_spooled(client, path, elsewhere, any_url=any_url)
+            description.name, partial(_send_spooled, client, description, elsewhere, any_url=any_url)
         )
     for url, count in elsewhere.items():
         _note(f"{count} of the traces are for {url}: name it with --url, or send them here with --any-url.")

@@ -44,7 +44,7 @@ class Shell:
         self._shown = {SHOWN_URL: self.server.url, SHOWN_LISTENER: f"127.0.0.1:{port}", "/srv/runs": str(runs)}
         command = folder / "bin" / "tracedock"
         command.parent.mkdir()
-        command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m service "$@"\n')
+        command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}:{ROOT}/client" exec "{sys.executable}" -m service "$@"\n')
         command.chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TRACEDOCK_")}
         self.environment = kept | {

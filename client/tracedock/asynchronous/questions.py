@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Optional
@@ -252,6 +253,7 @@ class AsyncQuestions(AsyncResource):
         )
         return response.text
 
+    @asynccontextmanager
     async def _run_query(
         self, trace: Ref, query: Json, accept: str, on_loading: Optional[Watcher]
     ) -> AsyncIterator[httpx.Response]:

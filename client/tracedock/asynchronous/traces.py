@@ -7,6 +7,7 @@ import re
 import time
 import webbrowser
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Union
 from urllib.parse import urlencode
@@ -206,6 +207,7 @@ class AsyncTraces(AsyncGroups):
             raise AmbiguousTargetError(text, [trace], group)
         return "trace", trace
 
+    @asynccontextmanager
     async def download(
         self,
         trace: Ref,

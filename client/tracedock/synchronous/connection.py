@@ -112,7 +112,7 @@ class Connection:
             repeatable = bool(key) or method in _REPEATABLE
         pauses = Pauses(retries or self._retries, method, is_repeatable=repeatable)
         while True:
-            body = {} if content is None else {"content": content()}
+            body: dict[str, Any] = {} if content is None else {"content": content()}
             try:
                 built = self._http.build_request(method, path, **request, **body)
                 return self._attempt(built, is_streamed=is_streamed, redirects=redirects)

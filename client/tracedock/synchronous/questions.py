@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Optional
@@ -253,6 +254,7 @@ class Questions(Resource):
         )
         return response.text
 
+    @contextmanager
     def _run_query(
         self, trace: Ref, query: Json, accept: str, on_loading: Optional[Watcher]
     ) -> Iterator[httpx.Response]:

@@ -8,6 +8,7 @@ import re
 import time
 import webbrowser
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Union
 from urllib.parse import urlencode
@@ -207,6 +208,7 @@ class Traces(Groups):
             raise AmbiguousTargetError(text, [trace], group)
         return "trace", trace
 
+    @contextmanager
     def download(
         self,
         trace: Ref,

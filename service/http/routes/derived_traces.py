@@ -134,7 +134,7 @@ async def split_trace(
     summary="Make a trace that shows its critical path",
     responses={202: {"model": shapes.Job}},
 )
-@declares(audit="overlay")
+@declares(audit="overlay", idempotent=True)
 async def overlay_trace(
     trace_id: str, overlay: OverlayRequest, services: ServicesDep, wait: Wait = 0, priority: Urgency = "interactive"
 ) -> Response:
