@@ -6,9 +6,11 @@ The names are imported when they are first used, so that `import tracedock` cost
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # type checkers know this name; the module `typing` loads slowly
 if TYPE_CHECKING:
+    from typing import Any
+
     from tracedock import errors as errors
     from tracedock.asynchronous.client import AsyncClient as AsyncClient
     from tracedock.errors import ApiError as ApiError

@@ -8,13 +8,15 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 from urllib.parse import quote, unquote
 
 import httpx
 
 from tracedock.errors import ApiError, ForeignServerError, UnreachableError
-from tracedock.selection import Criteria, SelectionLike, chosen
+
+if TYPE_CHECKING:
+    from tracedock.selection import Criteria, Selection
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_LIMIT = 100_000
@@ -29,6 +31,8 @@ Json = dict[str, Any]
 Ref = Union[str, Mapping[str, Any]]
 """A trace, a group or a job: its id, or its JSON object."""
 Target = Literal["trace", "group"]
+SelectionLike = Union["Selection", Mapping[str, Any], None]
+"""A selection, or its JSON; None for all events."""
 ReportForm = Literal["html", "markdown"]
 BytesSent = Callable[[int, int], object]
 """Receives the number of sent bytes, and the total, which is 0 if unknown."""
@@ -85,6 +89,23 @@ def target_path(target: Ref, of: Target) -> str:
 def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that are not None."""
     return {key: value for key, value in parameters.items() if value is not None}
+
+
+def chosen(selection: SelectionLike, criteria: Criteria) -> dict[str, Any] | None:
+    """Return the JSON of a selection that is given as an object, as JSON, or as keyword arguments; None for all events.
+
+    Raises:
+        TypeError: it is given in two ways, or a criterion is unknown or has the wrong type.
+    """
+    if criteria:
+        from tracedock.selection import Selection  # noqa: PLC0415 - most requests have none
+
+        if selection is not None:
+            raise TypeError("give either `selection`, or the criteria as keyword arguments")
+        return Selection(**criteria).as_json() or None
+    if selection is None:
+        return None
+    return dict(selection) if isinstance(selection, Mapping) else selection.as_json()
 
 
 def compact(selection: SelectionLike, criteria: Optional[Criteria] = None) -> str | None:

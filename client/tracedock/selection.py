@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Optional, TypedDict, Union
 
@@ -126,25 +126,6 @@ class Criteria(TypedDict, total=False):
     closure_launches: Optional[bool]
     closure_kernels: Optional[bool]
     closure_annotations: Optional[bool]
-
-
-SelectionLike = Union[Selection, Mapping[str, Any], None]
-"""A selection, or its JSON; None for all events."""
-
-
-def chosen(selection: SelectionLike, criteria: Criteria) -> dict[str, Any] | None:
-    """Return the JSON of a selection that is given as an object, as JSON, or as keyword arguments; None for all events.
-
-    Raises:
-        TypeError: it is given in two ways, or a criterion is unknown or has the wrong type.
-    """
-    if criteria:
-        if selection is not None:
-            raise TypeError("give either `selection`, or the criteria as keyword arguments")
-        return Selection(**criteria).as_json() or None
-    if selection is None:
-        return None
-    return selection.as_json() if isinstance(selection, Selection) else dict(selection)
 
 
 def _exact(name: str, value: Any) -> Any:

@@ -9,7 +9,6 @@ import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -161,6 +160,8 @@ class Table:
 
     def _repr_html_(self) -> str:
         """Return the first rows as HTML, which notebooks show; names in a trace are escaped."""
+        from html import escape  # noqa: PLC0415 - its table of entities loads slowly
+
         head = "".join(f"<th>{escape(column.name)}</th>" for column in self.columns)
         body = "".join(
             "<tr>" + "".join(f"<td>{'' if value is None else escape(str(value))}</td>" for value in row) + "</tr>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import webbrowser
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from tracedock.client import Client, Json
 from tracedock.errors import ApiError, ClientError, DigestMismatchError
-from tracedock.uploading import send_spool
 
 from service.cli.progress import stages
 from service.cli.render import Column, grouped, on_terminal, print_facts, print_json, print_table, size, visible
@@ -61,6 +59,8 @@ def upload(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         raise typer.BadParameter("give either FILE... or --spool FOLDER", param_hint="FILE")
     client: Client = ctx.obj
     if spool:
+        from tracedock.uploading import send_spool  # noqa: PLC0415 - it loads argparse
+
         raise typer.Exit(send_spool(client, spool, any_url=any_url))
     refused = False
     for file in files or ():
@@ -222,5 +222,7 @@ def _open_link(link: str) -> None:
 
 
 def _browse(link: str) -> None:
+    import webbrowser  # noqa: PLC0415 - only links need it
+
     if not webbrowser.open(link):
         note("No browser is available to open the link.")

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from service.cli.main import app
 from tests.cli.double import Answer, Server, problem
+from tests.docs.pages import ROOT
 
 TRACE = b'{"traceEvents": []}'
 
@@ -64,35 +65,37 @@ def test_command_of_the_server_names_the_package_that_it_needs(capsys: pytest.Ca
 
 
 def test_client_knows_all_commands_of_the_server() -> None:
-    names = {each.name or "" for each in [*app.registered_commands, *app.registered_groups]}
+    names = {each.name or "" for each in app.registered_commands} | {each.name or "" for each in app.registered_groups}
     names |= {each.callback.__name__ for each in app.registered_commands if not each.name and each.callback}
     assert names - {""} == {*command.SERVER_COMMANDS, "upload"}
 
 
-def test_console_script_runs_the_full_command_line_if_the_server_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Installed(EntryPoint):
-        def load(self) -> Any:
-            return lambda: loaded.append(self.value)
-
-    loaded: list[str] = []
-    point = Installed("main", "service.cli.main:main", "tracedock.command")
-
-    class Points:
-        def select(self, group: str) -> list[EntryPoint]:
-            return [point] if group == "tracedock.command" else []
-
-    monkeypatch.setattr(command, "entry_points", Points)
-    with pytest.raises(SystemExit):
+def test_console_script_runs_the_full_command_line_if_the_server_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed = tmp_path / "tracedock_server-0.1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tracedock-server\nVersion: 0.1.0\n")
+    (installed / "entry_points.txt").write_text("[tracedock.command]\nmain = full_command_line:main\n")
+    (tmp_path / "full_command_line.py").write_text("def main(): print('the full command line')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit) as ended:
         command.main()
-    assert loaded == ["service.cli.main:main"]
+    assert (ended.value.code, capsys.readouterr().out) == (None, "the full command line\n")
 
 
-def test_console_script_of_python_3_9_finds_the_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "entry_points", dict)  # a dictionary of groups until Python 3.9
+def test_console_script_runs_its_own_commands_without_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
     monkeypatch.setattr(sys, "argv", ["tracedock", "--version"])
     with pytest.raises(SystemExit) as ended:
         command.main()
     assert ended.value.code == 0
+
+
+def test_project_of_the_server_declares_its_command_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "tracedock-server"
+    assert project["entry-points"]["tracedock.command"] == {"main": "service.cli.main:main"}
 
 
 def test_files_are_uploaded(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,8 +117,7 @@ def test_traces_of_a_folder_become_the_group_of_its_name(server: Server, tmp_pat
 
 
 def test_standard_input_is_uploaded(server: Server) -> None:
-    words = [sys.executable, "-c", "import tracedock.command as c; raise SystemExit(c.run())"]
-    words[-1] = "import sys; from tracedock.command import run; sys.exit(run(sys.argv[1:]))"
+    words = [sys.executable, "-c", "import sys; from tracedock.command import run; sys.exit(run(sys.argv[1:]))"]
     done = subprocess.run(
         [*words, "--url", server.url, "upload", "--no-wait", "--name", "piped.json", "-"],
         input=TRACE, capture_output=True, check=True, env=os.environ,

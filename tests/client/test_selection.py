@@ -6,7 +6,8 @@ from typing import Any, cast, get_type_hints
 import numpy as np
 import pytest
 from tracedock import Selection
-from tracedock.selection import Criteria, chosen
+from tracedock.messages import chosen
+from tracedock.selection import Criteria
 
 from service.trace.selection import Selection as ServerSelection
 from service.trace.selection_fields import FIELDS, SelectionField, ValueKind, nested

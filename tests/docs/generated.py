@@ -5,6 +5,8 @@ import json
 import re
 from collections.abc import Iterator
 
+from tracedock.errors import KINDS, STATUSES, InvalidRequestError, ServerFailureError
+
 from service.analysis.catalogue import QUESTIONS
 from service.http.problems import status_of
 from service.settings import Settings
@@ -45,6 +47,20 @@ def problems() -> str:
     return "\n".join(["| status | code | title |", "|---|---|---|", *table])
 
 
+def client_errors() -> str:
+    """The table of the client's kinds of errors, with the codes or the statuses of each."""
+    statuses = {kind: [status for status, each in STATUSES.items() if each is kind] for kind in STATUSES.values()}
+    rows = []
+    for kind in [*STATUSES.values(), *KINDS, InvalidRequestError]:
+        of_kind = [f"`{code}`" for code in KINDS.get(kind, ())] + [f"status {each}" for each in statuses.get(kind, ())]
+        if kind is InvalidRequestError:
+            of_kind = ["other statuses from 400 to 499"]
+        elif kind is ServerFailureError:
+            of_kind.append("other statuses from 500")
+        rows.append(f"| `{kind.__name__}` | {inspect.getdoc(kind)} | {', '.join(of_kind)} |")
+    return "\n".join(["| class | meaning | codes |", "|---|---|---|", *dict.fromkeys(rows)])
+
+
 def _definition(name: str) -> str:
     question = QUESTIONS[name]
     tables = ", ".join(f"`{table}`" for table in question.tables)
@@ -81,4 +97,10 @@ def _kinds(kind: type[errors.TracedockError]) -> Iterator[type[errors.TracedockE
         yield from _kinds(subclass)
 
 
-PARTS = {"settings": settings, "questions": questions, "definitions": definitions, "problems": problems}
+PARTS = {
+    "settings": settings,
+    "questions": questions,
+    "definitions": definitions,
+    "problems": problems,
+    "client_errors": client_errors,
+}

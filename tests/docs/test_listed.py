@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES, ROOT
 from tests.server import Server
 
 DOCS = ROOT / "docs"
-GUIDES = ["tour", "api", "command-line", "selections", "analyses", "sql", "importing", "engines", "security"]
+GUIDES = ["tour", "api", "client", "command-line", "selections", "analyses", "sql", "importing", "engines", "security"]
 REFERENCES = ["deployment", "settings", "ARCHITECTURE"]
 DEVELOPER_PAGES = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
 SELECTION = "--steps"  # a command with this option has all options of a selection

@@ -16,7 +16,9 @@ from tracedock.messages import (
     SYNC_S,
     Json,
     Ref,
+    SelectionLike,
     Watcher,
+    chosen,
     given,
     id_of,
     job_path,
@@ -24,10 +26,11 @@ from tracedock.messages import (
     split_body,
     trace_path,
 )
-from tracedock.selection import Criteria, SelectionLike, chosen
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tracedock.selection import Criteria
 
 
 class AsyncJobs(AsyncResource):

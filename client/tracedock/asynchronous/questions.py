@@ -26,8 +26,10 @@ from tracedock.messages import (
     Json,
     Ref,
     ReportForm,
+    SelectionLike,
     Target,
     Watcher,
+    chosen,
     compact,
     document,
     given,
@@ -37,11 +39,12 @@ from tracedock.messages import (
     target_path,
     trace_path,
 )
-from tracedock.selection import Criteria, SelectionLike, chosen
-from tracedock.tables import Analysis, Table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tracedock.selection import Criteria
+    from tracedock.tables import Analysis, Table
 
 _JSON, _ARROW = "application/json", "application/vnd.apache.arrow.stream"
 
@@ -179,7 +182,7 @@ class AsyncQuestions(AsyncResource):
             ),
             timeout=patience(wait=wait, read=SYNC_S),
         )
-        return await in_thread(lambda: Analysis.of_json(document(response)))
+        return await in_thread(_analysis, response)
 
     async def analysis(  # noqa: PLR0913 - one parameter for each option
         self,
@@ -314,8 +317,17 @@ def _analysis_query(  # noqa: PLR0913, PLR0917 - the options of `AsyncClient.ana
     return {**(parameters or {}), **given(options)}
 
 
+def _analysis(response: httpx.Response) -> Analysis:
+    """Return the result of an analysis."""
+    from tracedock.tables import Analysis  # noqa: PLC0415 - as below
+
+    return Analysis.of_json(document(response))
+
+
 def _table(response: httpx.Response) -> Table:
     """Return the table of a response, in the form that its type names."""
+    from tracedock.tables import Table  # noqa: PLC0415 - most programs ask for no table
+
     if response.headers.get("content-type", "").startswith(_ARROW):
         return Table.of_arrow(response.content)
     return Table.of_json(document(response))

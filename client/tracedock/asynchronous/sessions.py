@@ -8,14 +8,16 @@ from tracedock.asynchronous.resource import AsyncResource
 from tracedock.messages import (
     Json,
     Ref,
+    SelectionLike,
     id_of,
     trace_path,
     view,
 )
-from tracedock.selection import Criteria, SelectionLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tracedock.selection import Criteria
 
 
 class AsyncSessions(AsyncResource):

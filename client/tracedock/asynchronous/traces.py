@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,8 +30,10 @@ from tracedock.messages import (
     BytesSent,
     Json,
     Ref,
+    SelectionLike,
     Target,
     Watcher,
+    chosen,
     compact,
     given,
     id_of,
@@ -40,11 +41,12 @@ from tracedock.messages import (
     trace_path,
     view,
 )
-from tracedock.selection import Criteria, SelectionLike, chosen
 from tracedock.sources import PIECE, opened
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tracedock.selection import Criteria
 
 
 class AsyncTraces(AsyncGroups):
@@ -326,6 +328,8 @@ class AsyncTraces(AsyncGroups):
         **criteria: Unpack[Criteria],
     ) -> str:
         """Open the link of `perfetto_url` in the browser, and return it; raises `ApiError` if the server refuses it."""
+        import webbrowser  # noqa: PLC0415 - it loads much that other methods do not need
+
         part = chosen(selection, criteria)
         await self.check_perfetto(trace, selection=part, args=args, slice_=slice_)
         link = self.perfetto_url(trace, selection=part, args=args, slice_=slice_)

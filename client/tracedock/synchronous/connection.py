@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Optional
@@ -106,7 +105,7 @@ class Connection:
         **request: Any,
     ) -> httpx.Response:
         if key:
-            named = {"Idempotency-Key": key if isinstance(key, str) else secrets.token_hex(16)}
+            named = {"Idempotency-Key": key if isinstance(key, str) else os.urandom(16).hex()}
             request["headers"] = {**(request.get("headers") or {}), **named}
         if repeatable is None:
             repeatable = bool(key) or method in _REPEATABLE

@@ -16,7 +16,9 @@ from tracedock.messages import (
     SYNC_S,
     Json,
     Ref,
+    SelectionLike,
     Watcher,
+    chosen,
     given,
     id_of,
     job_path,
@@ -24,11 +26,12 @@ from tracedock.messages import (
     split_body,
     trace_path,
 )
-from tracedock.selection import Criteria, SelectionLike, chosen
 from tracedock.synchronous.resource import FOLLOW_S, Resource, share_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tracedock.selection import Criteria
 
 
 class Jobs(Resource):

@@ -25,8 +25,10 @@ from tracedock.messages import (
     Json,
     Ref,
     ReportForm,
+    SelectionLike,
     Target,
     Watcher,
+    chosen,
     compact,
     document,
     given,
@@ -36,13 +38,14 @@ from tracedock.messages import (
     target_path,
     trace_path,
 )
-from tracedock.selection import Criteria, SelectionLike, chosen
 from tracedock.synchronous.resource import FOLLOW_S, Resource
 from tracedock.synchronous.runtime import in_thread, sleep
-from tracedock.tables import Analysis, Table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tracedock.selection import Criteria
+    from tracedock.tables import Analysis, Table
 
 _JSON, _ARROW = "application/json", "application/vnd.apache.arrow.stream"
 
@@ -180,7 +183,7 @@ class Questions(Resource):
             ),
             timeout=patience(wait=wait, read=SYNC_S),
         )
-        return in_thread(lambda: Analysis.of_json(document(response)))
+        return in_thread(_analysis, response)
 
     def analysis(  # noqa: PLR0913 - one parameter for each option
         self,
@@ -315,8 +318,17 @@ def _analysis_query(  # noqa: PLR0913, PLR0917 - the options of `Client.analysis
     return {**(parameters or {}), **given(options)}
 
 
+def _analysis(response: httpx.Response) -> Analysis:
+    """Return the result of an analysis."""
+    from tracedock.tables import Analysis  # noqa: PLC0415 - as below
+
+    return Analysis.of_json(document(response))
+
+
 def _table(response: httpx.Response) -> Table:
     """Return the table of a response, in the form that its type names."""
+    from tracedock.tables import Table  # noqa: PLC0415 - most programs ask for no table
+
     if response.headers.get("content-type", "").startswith(_ARROW):
         return Table.of_arrow(response.content)
     return Table.of_json(document(response))

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from tracedock.messages import (
     Json,
     Ref,
+    SelectionLike,
     id_of,
     trace_path,
     view,
 )
-from tracedock.selection import Criteria, SelectionLike
 from tracedock.synchronous.resource import Resource
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tracedock.selection import Criteria
 
 
 class Sessions(Resource):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +26,10 @@ from tracedock.messages import (
     BytesSent,
     Json,
     Ref,
+    SelectionLike,
     Target,
     Watcher,
+    chosen,
     compact,
     given,
     id_of,
@@ -36,7 +37,6 @@ from tracedock.messages import (
     trace_path,
     view,
 )
-from tracedock.selection import Criteria, SelectionLike, chosen
 from tracedock.sources import PIECE, opened
 from tracedock.synchronous.download import Download
 from tracedock.synchronous.groups import Groups
@@ -46,6 +46,8 @@ from tracedock.synchronous.upload import PATIENCE_S, OnRetry, Upload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tracedock.selection import Criteria
 
 
 class Traces(Groups):
@@ -327,6 +329,8 @@ class Traces(Groups):
         **criteria: Unpack[Criteria],
     ) -> str:
         """Open the link of `perfetto_url` in the browser, and return it; raises `ApiError` if the server refuses it."""
+        import webbrowser  # noqa: PLC0415 - it loads much that other methods do not need
+
         part = chosen(selection, criteria)
         self.check_perfetto(trace, selection=part, args=args, slice_=slice_)
         link = self.perfetto_url(trace, selection=part, args=args, slice_=slice_)
