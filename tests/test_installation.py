@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tracedock
 
 import service
 from service.analysis.catalogue import QUESTIONS
@@ -66,7 +67,9 @@ def install(prefix: Path) -> None:
     """Install the service's files and the engine and UI; packages are those of the tests' own environment."""
     venv.create(prefix, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(prefix)}))
-    shutil.copytree(Path(service.__file__).parent, packages / "service", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (service, tracedock):
+        folder = Path(package.__path__[0])
+        shutil.copytree(folder, packages / folder.name, ignore=shutil.ignore_patterns("__pycache__"))
     (packages / "packages.pth").write_text(sysconfig.get_path("purelib"))
     (packages / "sitecustomize.py").write_text(COUNTER)
     share = prefix / "share" / "tracedock"

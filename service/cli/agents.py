@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import typer
-from tracedock.client import Client
 
 
 def serve_agents(ctx: typer.Context) -> None:
@@ -16,12 +15,14 @@ def serve_agents(ctx: typer.Context) -> None:
     """
     import asyncio
 
+    from tracedock import AsyncClient
+
     from service.agents.server import serve_stdio
 
-    client: Client = ctx.obj
+    url, token = (ctx.find_root().params[name] for name in ("url", "token"))
 
     async def serve() -> None:
-        async with client.async_http() as http:
-            await serve_stdio(http, client.url)
+        async with AsyncClient(url, token) as client:
+            await serve_stdio(client.http, client.url)
 
     asyncio.run(serve())

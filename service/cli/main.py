@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
-from tracedock.client import DEFAULT_URL, Client
+from tracedock.client import DEFAULT_URL, Client, Retries
 from tracedock.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
 from typer.core import TyperGroup
 
@@ -102,6 +101,8 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version  # noqa: PLC0415 - it loads the parser of emails, which no other command needs
+
         print(f"tracedock {version('tracedock-server')}")
         raise typer.Exit
 
@@ -124,7 +125,8 @@ def server_url(
 ) -> None:
     """Create the client for the commands."""
     try:
-        ctx.obj = ctx.with_resource(Client(url, token))
+        # a person who has forgotten to start the server learns it at once
+        ctx.obj = ctx.with_resource(Client(url, token, retries=Retries(unreachable=False)))
     except ValueError as exc:
         raise typer.BadParameter(str(exc), param_hint="--url, --token") from exc
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import webbrowser
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,9 +31,11 @@ _LISTED = (
 )
 
 
-def upload(
+def upload(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False, readable=True)],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE...", exists=True, dir_okay=False, readable=True)
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until the trace is ready.")] = True,
     open_it: Annotated[bool, typer.Option("--open", help="Open each trace in the Perfetto UI.")] = False,
     group: Annotated[
@@ -43,11 +44,26 @@ def upload(
     resume: Annotated[
         bool, typer.Option(help="Resume after a lost connection; otherwise send each file in one request.")
     ] = True,
+    spool: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", file_okay=False, exists=True, help="Send what training has left there, and remove it."
+        ),
+    ] = None,
+    any_url: Annotated[
+        bool, typer.Option("--any-url", help="With --spool: also send what is meant for other servers.")
+    ] = False,
 ) -> None:
     """Upload trace files, and verify their digests. Prints the ids."""
+    if bool(files) == bool(spool):
+        raise typer.BadParameter("give either FILE... or --spool FOLDER", param_hint="FILE")
     client: Client = ctx.obj
+    if spool:
+        from tracedock.uploading import send_spool  # noqa: PLC0415 - it loads argparse
+
+        raise typer.Exit(send_spool(client, spool, any_url=any_url))
     refused = False
-    for file in files:
+    for file in files or ():
         try:
             trace = send(client, file, wait=wait or open_it, group=group, resume=resume)
         except (ApiError, DigestMismatchError, OSError) as error:
@@ -206,5 +222,7 @@ def _open_link(link: str) -> None:
 
 
 def _browse(link: str) -> None:
+    import webbrowser  # noqa: PLC0415 - only links need it
+
     if not webbrowser.open(link):
         note("No browser is available to open the link.")

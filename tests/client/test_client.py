@@ -6,12 +6,14 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
-from tracedock import resumable
-from tracedock.client import Client
+from tracedock import sources
+from tracedock.client import Client, Retries
 from tracedock.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
+from tracedock.synchronous import upload as synchronous_upload
 
 from tests.cli.double import Answer, Server, json_answer, problem, session, trace
 
+ONCE = Retries(attempts=1)
 TABLE = {"columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0}
 
 
@@ -35,7 +37,7 @@ def test_upload_in_one_request_sends_the_bytes_under_the_file_name(client: Clien
 def test_resumable_upload_sends_chunks(
     client: Client, server: Server, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable, "CHUNK", 1_000_000)
+    monkeypatch.setattr(sources, "CHUNK", 1_000_000)
     uploaded = client.upload(file, group="a run")
     assert [request.body for request in server.sent("PATCH")] == [
         file.read_bytes()[at : at + 1_000_000] for at in range(0, file.stat().st_size, 1_000_000)
@@ -58,8 +60,8 @@ def test_upload_reports_bytes_up_to_the_file_size(client: Client, file: Path, re
 def test_interrupted_upload_resumes_at_the_offset_of_the_server(
     client: Client, server: Server, file: Path, trouble: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable, "CHUNK", 1_000_000)
-    monkeypatch.setattr(resumable, "PAUSE_S", 0.001)
+    monkeypatch.setattr(sources, "CHUNK", 1_000_000)
+    monkeypatch.setattr(synchronous_upload, "PAUSE_S", 0.001)
     lost: list[float] = []
 
     def hinder(sent: int, total: int) -> None:
@@ -73,16 +75,13 @@ def test_interrupted_upload_resumes_at_the_offset_of_the_server(
     assert len(server.sent("HEAD")) == len(lost)
 
 
-def test_upload_that_is_refused_midway_is_an_error(
-    client: Client, server: Server, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upload_that_is_refused_midway_is_an_error(client: Client, server: Server, file: Path) -> None:
     server.script("PATCH", "/uploads/0", problem(507, "no_room", "No room", "Full."))
     with pytest.raises(ApiError, match="Full"):
         client.upload(file)
-    monkeypatch.setattr(resumable, "PATIENCE_S", 0)
     server.script("PATCH", "/uploads/1", problem(503, "trouble", "Trouble", "Not now."))
     with pytest.raises(ApiError, match="Not now"):
-        client.upload(file)
+        client.upload(file, patience_s=0)
 
 
 def test_upload_with_wait_returns_the_ready_trace(client: Client, server: Server, file: Path) -> None:
@@ -222,7 +221,7 @@ def test_refused_connection_is_reported_with_the_url_and_a_hint() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        with Client(url) as client, pytest.raises(UnreachableError, match=f"{url}(.|\n)*tracedock serve"):
+        with Client(url, retries=ONCE) as client, pytest.raises(UnreachableError, match=f"{url}(.|\n)*tracedock serve"):
             client.sessions()
 
 

@@ -14,20 +14,29 @@ from tests.docs.shell import Shell, shell
 
 
 def renewed(page: str, terminal: Shell) -> str:
-    """Return the page with each outdated output replaced by what its command or program prints now."""
-    pieces, at, printed = [], 0, ""
+    """Return the page with each outdated output replaced by what its command prints now."""
+    pieces, at = [], 0
+    printed: str | None = None  # by the program just before
     for block in blocks(page):
-        text = printed if printed and not agree(block.text.rstrip(), printed.rstrip()) else _answered(block, terminal)
-        has_output = block.language == "python" and block.output is not None
-        printed = f"{terminal.python(block.text)[1]}\n" if has_output else ""
+        text = _answered(block, terminal) if printed is None else printed
+        printed = _printed(block, terminal)
         pieces += [page[at : block.start], text]
         at = block.start + len(block.text)
     return "".join([*pieces, page[at:]])
 
 
+def _printed(block: Block, terminal: Shell) -> str | None:
+    """Return the text for the block after a program, or None if the program has none, or the block is none."""
+    if block.language != "python":
+        return None
+    _, output = terminal.python(block.text)  # also without an output: later blocks may need what it does
+    if block.output is None:
+        return None
+    shown = block.output if agree(block.output, output) else output + "\n"
+    return "\n".join(line.rstrip() for line in shown.splitlines()) + "\n"
+
+
 def _answered(block: Block, terminal: Shell) -> str:
-    if block.language == "python":
-        terminal.python(block.text)  # later commands may read what it writes
     if block.language != "console":
         return block.text
     lines = []

@@ -1,7 +1,10 @@
 """The parts of the documents that are written from the code: between `<!-- from code: NAME -->` and `<!-- end -->`."""
 
+import inspect
 import json
 import re
+
+from tracedock.errors import KINDS, STATUSES, InvalidRequestError, ServerFailureError
 
 from service.agents.tools.catalogue import TOOLS
 from service.analysis.catalogue import QUESTIONS
@@ -54,6 +57,20 @@ def training_example() -> str:
     return f"```python\n{(EXAMPLES / 'train_ddp.py').read_text()}```"
 
 
+def client_errors() -> str:
+    """The table of the client's kinds of errors, with the codes or the statuses of each."""
+    statuses = {kind: [status for status, each in STATUSES.items() if each is kind] for kind in STATUSES.values()}
+    rows = []
+    for kind in [*STATUSES.values(), *KINDS, InvalidRequestError]:
+        of_kind = [f"`{code}`" for code in KINDS.get(kind, ())] + [f"status {each}" for each in statuses.get(kind, ())]
+        if kind is InvalidRequestError:
+            of_kind = ["other statuses from 400 to 499"]
+        elif kind is ServerFailureError:
+            of_kind.append("other statuses from 500")
+        rows.append(f"| `{kind.__name__}` | {inspect.getdoc(kind)} | {', '.join(of_kind)} |")
+    return "\n".join(["| class | meaning | codes |", "|---|---|---|", *dict.fromkeys(rows)])
+
+
 def _definition(name: str) -> str:
     question = QUESTIONS[name]
     tables = ", ".join(f"`{table}`" for table in question.tables)
@@ -90,4 +107,5 @@ PARTS = {
     "tools": tools,
     "problems": problems,
     "training_example": training_example,
+    "client_errors": client_errors,
 }

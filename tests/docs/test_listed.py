@@ -17,8 +17,8 @@ from tests.server import Server
 
 DOCS = ROOT / "docs"
 GUIDES = [
-    "tour", "api", "command-line", "selections", "analyses", "gate", "sql", "importing", "training", "engines",
-    "security", "agents",
+    "tour", "api", "client", "command-line", "selections", "analyses", "gate", "sql", "importing", "training",
+    "engines", "security", "agents",
 ]  # fmt: skip
 REFERENCES = ["deployment", "settings", "ARCHITECTURE"]
 DEVELOPER_PAGES = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]

@@ -72,7 +72,8 @@ def test_requests_that_create_something_are_idempotent() -> None:
     traces = "/api/v1/traces"
     assert idempotent == {
         *(("PUT", f"{traces}/{{filename:path}}"), ("POST", f"{traces}/merge"), ("POST", f"{traces}/import")),
-        *(("POST", f"{traces}/{{trace_id}}/split"), ("POST", "/api/v1/uploads")),
+        *(("POST", f"{traces}/{{trace_id}}/split"), ("POST", f"{traces}/{{trace_id}}/overlay")),
+        ("POST", "/api/v1/uploads"),
         *(("POST", "/api/v1/groups"), ("POST", "/api/v1/groups/{group_id}/merge")),
     }
 

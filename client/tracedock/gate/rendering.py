@@ -46,7 +46,7 @@ def as_table(verdict: Verdict) -> str:
 
 def aligned(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
     """Return the lines of a table whose columns are aligned, to the right for those of the numbers `right`."""
-    widths = [max(map(len, column)) for column in zip(titles, *rows)]  # noqa: B905 - Python 3.9 has no strict zip
+    widths = [max(map(len, column)) for column in zip(titles, *rows)]
     return [
         "  ".join(
             cell.rjust(widths[place]) if place in right else cell.ljust(widths[place])

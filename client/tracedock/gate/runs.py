@@ -18,7 +18,7 @@ ANALYSIS = "step_figures"
 _LISTED_MAX = 8
 
 Row = Mapping[str, Any]
-Rank = Optional[int]  # noqa: UP045 - evaluated by Python 3.9
+Rank = Optional[int]
 Cycle = int
 Step = int
 Key = tuple[Rank, Cycle, Step]
@@ -69,7 +69,7 @@ def tables_of(answer: bytes) -> tuple[dict[str, list[Row]], list[str]]:
     tables: dict[str, list[Row]] = {}
     for name, table in document["tables"].items():
         names = [column["name"] for column in table["columns"]]
-        tables[name] = [dict(zip(names, row)) for row in table["rows"]]  # noqa: B905 - Python 3.9 has no strict zip
+        tables[name] = [dict(zip(names, row)) for row in table["rows"]]
     return tables, [f"{skipped['name']} is left out: {skipped['reason']}" for skipped in document["skipped"]]
 
 

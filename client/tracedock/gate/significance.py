@@ -26,7 +26,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Union
 
-Value = Union[int, Fraction]  # noqa: UP007 - evaluated by Python 3.9
+Value = Union[int, Fraction]
 """A value of a sample, exact."""
 
 EXACT_MAX = 120

@@ -193,7 +193,7 @@ def _decided(tested: Sequence[RuleVerdict], adjusted: Sequence[float], level: fl
     smallest one; so whether a rule is undecided does not depend on the others' values.
     """
     own_level = level / len(tested)
-    for verdict, p_value in zip(tested, adjusted):  # noqa: B905 - Python 3.9 has no strict zip
+    for verdict, p_value in zip(tested, adjusted):
         exceeds = verdict.candidate is not None and verdict.limit is not None and verdict.candidate > verdict.limit
         outcome, needed = Outcome.PASS, None
         if verdict.p_value is not None and exceeds and p_value <= level:

@@ -155,7 +155,7 @@ async def split_trace(
     summary="Make a trace that shows its critical path",
     responses=JOB,
 )
-@declares(audit="overlay")
+@declares(audit="overlay", idempotent=True)
 async def overlay_trace(
     trace_id: TraceId, overlay: OverlayRequest, services: ServicesDep, wait: Wait = 0, priority: Urgency = "interactive"
 ) -> Response:

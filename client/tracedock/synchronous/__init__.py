@@ -1,0 +1,1 @@
+"""The synchronous client. All modules but `runtime` are generated from `tracedock.asynchronous`."""

@@ -1,0 +1,158 @@
+"""All that a script does with a server, by both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tracedock import AsyncClient, errors
+
+from tests.client.conftest import Connect, Driven
+from tests.docs.pages import EXAMPLES
+from tests.server import Server
+
+RANKS = sorted(EXAMPLES.glob("*.gz"))
+
+
+@pytest.fixture
+def run(dock: Driven) -> list[Any]:
+    """The traces of the example's two ranks, in a group."""
+    traces = [dock.upload(path, group="gpt") for path in RANKS]
+    return [dock.wait(trace) for trace in traces]
+
+
+def test_late_rank_of_the_example_is_found(dock: Driven, run: list[Any]) -> None:
+    group = dock.group("gpt")
+    steps = dock.analyze(group, "dataloader", tables=["steps"]).table
+    worst = max(steps, key=lambda step: step["loading_ns"])
+    assert (worst["rank"], worst["step"]) == (1, 11)
+    path = dock.analyze(run[0], "critical_path", steps=[worst["step"]])["summary"]
+    assert path.rows
+    assert dock.report(group, form="markdown").startswith("#")
+    assert [each["name"] for each in dock.analyses(run[0]) if each["applies"]]
+
+
+def test_pieces_and_merges_are_traces(dock: Driven, run: list[Any]) -> None:
+    plan = dock.plan(run[0], by="step")
+    pieces = [dock.trace(id_) for id_ in dock.finish(dock.split(run[0], by="step"))["result"]["traces"]]
+    assert {piece["name"] for piece in pieces} == {piece["name"] for piece in plan["pieces"]}
+    assert [piece["parent"] for piece in pieces] == [run[0]["id"]] * len(plan["pieces"])
+    (merged,) = dock.finish(dock.merge(run, name="both.json"), timeout_s=300)["result"]["traces"]
+    assert [rank["rank"] for rank in dock.wait(merged)["ranks"]] == [0, 1]
+    (overlaid,) = dock.finish(dock.overlay(run[0], "critical_path", steps=[11]))["result"]["traces"]
+    assert dock.wait(overlaid)["parent"] == run[0]["id"]
+
+
+def test_selection_is_downloaded(dock: Driven, run: list[Any], tmp_path: Path) -> None:
+    whole = dock.download_to(run[0], tmp_path)
+    assert whole == tmp_path / run[0]["name"]
+    assert hashlib.sha256(whole.read_bytes()).hexdigest() == run[0]["sha256"]
+    part = dock.download_to(run[0], tmp_path / "part.json.gz", steps=[11], streams=["0/7"])
+    assert 0 < part.stat().st_size < whole.stat().st_size
+    with pytest.raises(FileExistsError, match="overwrite"):
+        dock.download_to(run[0], whole)
+    assert dock.download_to(run[0], whole, overwrite=True) == whole
+    assert {path.name for path in tmp_path.iterdir()} == {whole.name, "part.json.gz"}
+
+
+def test_link_opens_the_perfetto_ui(dock: Driven, run: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    link = dock.open(run[0], steps=[11])
+    assert opened == [link] == [dock.client.perfetto_url(run[0], steps=[11])]
+    assert httpx.get(link, trust_env=False).is_redirect
+    with pytest.raises(errors.SelectionError):
+        dock.open(run[0], steps=[99])
+
+
+def test_groups_are_made_changed_and_removed(dock: Driven, run: list[Any]) -> None:
+    group = dock.create_group(f"made-{run[0]['id']}", [run[0]])
+    assert [rank["trace"] for rank in group["ranks"]] == [run[0]["id"]]
+    with pytest.raises(errors.ConflictError):
+        dock.create_group(group["name"])
+    changed = dock.change_group(group, name=f"changed-{run[0]['id']}", traces=run, pinned=True)
+    assert [changed["name"], len(changed["ranks"])] == [f"changed-{run[0]['id']}", 2]
+    assert dock.trace(run[1])["pinned"]
+    assert not dock.pin(run[1], pinned=False)["pinned"]
+    assert dock.move(run[1], None)["group"] is None
+    assert dock.target(changed["name"]) == ("group", dock.target(changed["name"])[1])
+    dock.delete_group(changed)
+    with pytest.raises(errors.NotFoundError):
+        dock.group(changed["name"])
+
+
+def test_sessions_and_jobs_are_listed(dock: Driven, run: list[Any]) -> None:
+    session = dock.open_session(run[0], wait=60, steps=[11])
+    assert session["selection"] == {"steps": [11]}
+    assert run[0]["id"] in {each["trace"] for each in dock.sessions()["sessions"]}
+    dock.close_session(run[0], steps=[11])
+    job = dock.finish(dock.split(run[0], steps=[11]))
+    assert dock.jobs(kind="split", states=["done"], trace=run[0])[0]["id"] == job["id"]
+    assert dock.cancel(job)["state"] == "done"
+
+
+def test_refusals_are_told_apart(dock: Driven, run: list[Any]) -> None:
+    with pytest.raises(errors.SqlError) as syntax:
+        dock.sql(run[0], "SELECT\n  nothing FROM nowhere")
+    assert syntax.value.code == "sql_error"
+    with pytest.raises(errors.SqlError):
+        dock.sql(run[0], "ATTACH 'a' AS b")
+    with pytest.raises(errors.SelectionError):
+        dock.sql(run[0], "SELECT 1", streams=["9/9"])
+    with pytest.raises(errors.DeadlineError):
+        dock.sql(
+            run[0],
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+            timeout_s=0.2,
+        )
+    with pytest.raises(errors.NotFoundError):
+        dock.analyze(run[0], "nonsense")
+    with pytest.raises(errors.NotApplicableError):
+        dock.analyze(run[0], "counters")
+    with pytest.raises(errors.NotFoundError):
+        dock.trace("0123456789ab")
+    with pytest.raises(errors.InvalidRequestError):
+        dock.analyze(run[0], "steps", parameters={"nonsense": 1})
+
+
+def test_wait_that_takes_too_long_is_an_error(dock: Driven) -> None:
+    slow = dock.upload(RANKS[0], name="slow.json.gz")
+    with pytest.raises(errors.WaitTimeoutError, match="after 0 s"):
+        dock.wait(slow, timeout_s=0)
+    assert dock.wait(slow, timeout_s=300)["state"] == "ready"
+
+
+def test_token_without_scope_is_told_apart_from_no_token(connect: Connect, start_server: Any) -> None:
+    server = start_server(token="secret-token-of-the-test")
+    with pytest.raises(errors.UnauthorizedError):
+        connect(server.url).traces()
+    assert connect(server.url, "secret-token-of-the-test").traces() == []
+
+
+def test_tasks_share_an_asynchronous_client(real_server: Server) -> None:
+    async def run() -> list[Any]:
+        async with AsyncClient(real_server.url) as client:
+            traces = await asyncio.gather(*(client.upload(path, wait=True) for path in RANKS))
+            tables = await asyncio.gather(*(client.sql(trace, "SELECT count(*) AS n FROM slice") for trace in traces))
+            return [table.column("n")[0] for table in tables]
+
+    assert all(count > 1000 for count in asyncio.run(run()))
+
+
+def test_cancelled_task_ends_its_query(real_server: Server) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+    async def run() -> int:
+        async with AsyncClient(real_server.url) as client:
+            trace = await client.upload(RANKS[0], wait=True)
+            await client.open_session(trace, wait=60)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.sql(trace, endless, timeout_s=None), 1)
+            return len(await client.sql(trace, "SELECT 1"))
+
+    assert asyncio.run(run()) == 1
