@@ -740,6 +740,18 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+class _Answer(dict[str, Any]):
+    """Object of the API; a member that it lacks shows that another program has answered."""
+
+    def __init__(self, members: Json, url: httpx.URL, status: int) -> None:
+        super().__init__(members)
+        self._url, self._status = url, status
+
+    def __missing__(self, name: str) -> Any:
+        detail = f"{self._url} returned JSON without {name!r}. Is it a Tracedock server?"
+        raise ApiError("unexpected_answer", "Unexpected answer", detail, self._status)
+
+
 def _document(response: httpx.Response) -> Json:
     """Return the body as a JSON object, with exact integers."""
     try:
@@ -750,7 +762,7 @@ def _document(response: httpx.Response) -> Json:
         media_type = response.headers.get("content-type", "an unnamed type")
         detail = f"{response.url} returned {media_type}, not a JSON object. Is it a Tracedock server?"
         raise ApiError("unexpected_answer", "Unexpected answer", detail, response.status_code)
-    return document
+    return _Answer(document, response.url, response.status_code)
 
 
 def _refusal(response: httpx.Response) -> ApiError:

@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
-from tracedock.client import Json, ReportForm
 from tracedock.errors import ApiError
 
 from service.cli.output import atomic, refuse_to_replace
 from service.cli.progress import Stages, stages
-from service.cli.report import note
+from service.cli.report import note, say
 from service.cli.summary import damage, defects
 
 if TYPE_CHECKING:
+    from tracedock.client import ReportForm
+
+    from service.cli.selection import Json
     from service.cutting.source import Source
     from service.store.export import Order
     from service.streaming.source import Progress
@@ -326,7 +328,7 @@ def _ingested(
                     sources.append(_ingest(file, work, ranks[at] if ranks else None, progress))
             except Exception:
                 if len(files) > 1:
-                    note(f"{file}:")  # the error does not contain the name of the file
+                    say(f"{file}:")  # the error does not contain the name of the file
                 raise
         with stages(keep=False) as progress:
             yield progress, sources
