@@ -27,8 +27,12 @@ from service.cli.traces import AsJson
 if TYPE_CHECKING:
     from tracedock.client import Client
 
-_LISTED = (Column("name"), Column("answers", wrap=True), Column("applies", person=lambda value: "yes" if value else "no"),
-           Column("reason", person=dashed, wrap=True))  # fmt: skip
+_LISTED = (
+    Column("name"),
+    Column("answers", wrap=True),
+    Column("applies", person=lambda value: "yes" if value else "no"),
+    Column("reason", person=dashed, wrap=True),
+)
 
 
 class Format(StrEnum):
@@ -136,7 +140,7 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     elif form is Format.table:
         _write_tables(json.loads(answer), table, output)
     else:
-        write_bytes([answer], output)
+        write_bytes([answer, b"\n"] if form is Format.json else [answer], output)
 
 
 def _overlay(

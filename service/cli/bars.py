@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -18,11 +17,10 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from service.cli.progress import Unit
 from service.cli.quantities import grouped, size
 
 
-def bars(*, keep: bool) -> Progress:
+def new_bars(*, keep: bool) -> Progress:
     """Create the bars, a context manager; `keep` leaves the finished ones on the terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
@@ -35,20 +33,6 @@ def bars(*, keep: bool) -> Progress:
         transient=not keep,
         redirect_stdout=False,  # the result goes to stdout, which may be a pipe
     )
-
-
-class Bar:
-    """Bar of one task, which is drawn from its first report on."""
-
-    def __init__(self, progress: Progress, label: str, unit: Unit) -> None:
-        self._progress, self._label, self._unit = progress, label, unit
-        self._task: Any = None
-
-    def update(self, done: int, total: int, note: str = "") -> None:
-        """Show progress; `total` is 0 if unknown."""
-        if self._task is None:
-            self._task = self._progress.add_task(self._label, total=None, note="", unit=self._unit)
-        self._progress.update(self._task, completed=done, total=total or None, note=note)
 
 
 class _Done(DownloadColumn):

@@ -11,9 +11,11 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from enum import StrEnum
-from glob import escape, glob
+from glob import escape
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -223,10 +225,11 @@ class _Server:
         try:
             parts = urlsplit(self._url)
             kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-            connection = kind(parts.netloc.rpartition("@")[2], timeout=_TIMEOUT_S)
             path = f"{parts.path.rstrip('/')}/api/v1/{name}?limit={_LISTED_MAX}{query}"
-            connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"} if self._token else {})
-            items = json.load(connection.getresponse())[name]
+            headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+            with closing(kind(parts.netloc.rpartition("@")[2], timeout=_TIMEOUT_S)) as connection:
+                connection.request("GET", path, headers=headers)
+                items = json.load(connection.getresponse())[name]
         except (OSError, HTTPException, ValueError, LookupError, TypeError):
             return []  # a completion must not disturb the line that the user writes
         return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
@@ -269,8 +272,9 @@ def _imports(server: _Server, _: str) -> Iterator[Item]:
 
 
 def _files(_: _Server, current: str) -> Iterator[Item]:
-    for path in sorted(glob(f"{escape(current)}*")):
-        yield Item(path + os.sep if os.path.isdir(path) else path)
+    folder, separator, start = current.rpartition(os.sep)
+    for path in sorted(Path(folder + separator).expanduser().glob(f"{escape(start)}*")):
+        yield Item(folder + separator + path.name + (os.sep if path.is_dir() else ""))
 
 
 _SOURCES: dict[str, Callable[[_Server, str], Iterator[Item]]] = {

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import orjson
 from tracedock.errors import ApiError
 
-from service.cli.output import atomic, refuse_to_replace
+from service.cli.output import atomic, check_target, refuse_to_replace
 from service.cli.progress import Stages, stages
 from service.cli.report import note, say
 from service.cli.summary import damage, defects
@@ -96,7 +96,7 @@ def overlay(file: Path, output: Path | None, *, selection: Json | None, force: b
     from service.trace.selection import Selection
 
     target = output or Path(child_name(file.name, "critical-path"))
-    refuse_to_replace(target, force=force)
+    check_target(target, force=force)
     parsed = Selection.parsed(selection or {})
     with _workspace() as work, _ingested([file], work) as (progress, [source]):
         columns, spill = work.folder / "overlay", work.folder / "spill"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from service.cli.quantities import grouped, size
@@ -12,6 +13,7 @@ from service.cli.render import visible
 from service.cli.terminal import preferences
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
     from tracedock.client import BytesReceived, BytesSent, Watcher
 
 
@@ -95,10 +97,29 @@ def stages(*, keep: bool = True) -> Iterator[Stages]:
     elif not sys.stderr.isatty():
         yield Stages(_Lines)
     else:
-        from service.cli.bars import Bar, bars  # noqa: PLC0415 - slow to import, and most commands draw no bar
+        with ExitStack() as drawing:
 
-        with bars(keep=keep) as progress:
-            yield Stages(lambda label, unit: Bar(progress, label, unit))
+            @cache
+            def bars() -> Progress:
+                from service.cli.bars import new_bars  # noqa: PLC0415 - slow to import; quick commands draw no bar
+
+                return drawing.enter_context(new_bars(keep=keep))
+
+            yield Stages(lambda label, unit: _Bar(bars, label, unit))
+
+
+class _Bar:
+    """Draws a bar from the first report on."""
+
+    def __init__(self, bars: Callable[[], Progress], label: str, unit: Unit) -> None:
+        self._bars, self._label, self._unit = bars, label, unit
+        self._task: Any = None
+
+    def update(self, done: int, total: int, note: str = "") -> None:
+        bars = self._bars()
+        if self._task is None:
+            self._task = bars.add_task(self._label, total=None, note="", unit=self._unit)
+        bars.update(self._task, completed=done, total=total or None, note=note)
 
 
 class _Silent:

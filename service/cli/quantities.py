@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 Format = Callable[[Any], str]
 
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
-_TIMES = re.compile(r"(?:^|_)(?:start|end|at|ts|base)(?:_ns)?")
+_TIMES = re.compile(r"(?:.*_)?(?:start|end|at|ts|base)(?:_ns)?")
 """Names of columns with times on the trace's clock. Three digits would not tell two of them apart."""
 _NUMBERS = re.compile(
     r"(?:.*_)?(?:id|ts|rank|ranks|device|devices|stream|pid|tid|upid|utid|correlation|step|number|cycle|position|line"
@@ -82,7 +82,7 @@ def quantity(name: str, kind: str, unit: str | None) -> Quantity | None:
         return None
     stem, suffix = _stem_and_suffix(name)
     unit = unit or _SUFFIXES.get(suffix) or ("ns" if name == "dur" else None)
-    if unit == "ns" and _TIMES.fullmatch(name.removeprefix("base_").removeprefix("first_").removeprefix("longest_")):
+    if unit == "ns" and _TIMES.fullmatch(name):
         return Quantity(name, str)
     if unit is not None:
         return Quantity(stem if _SUFFIXES.get(suffix) == unit else name, _of_unit(unit))

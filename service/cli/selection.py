@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import typer
+
 from service.cli.commands import SELECTION
 from service.cli.units import nanoseconds
 from service.trace.selection_fields import (

@@ -123,7 +123,7 @@ def split(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
             print(*(piece["file"] for piece in written["pieces"]), sep="\n")
 
 
-def merge(
+def merge(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
     traces: Annotated[
         list[str],

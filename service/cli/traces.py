@@ -42,16 +42,12 @@ _LISTED = (
 )
 
 
-def upload(
+def upload(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
     files: Annotated[
         list[Path],
         typer.Argument(
             metavar="FILE…",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            allow_dash=True,
             help="Trace files; `-` reads one from the standard input.",
         ),
     ],
@@ -72,6 +68,9 @@ def upload(
 ) -> None:
     """Upload trace files, and verify their digests. Prints the ids."""
     client: Client = ctx.obj
+    if missing := next((file for file in files if file != STDOUT and not file.is_file()), None):
+        reason = "this is a folder" if missing.is_dir() else "no such file"
+        raise typer.BadParameter(f"{missing}: {reason}", param_hint="FILE…")
     if name is None and STDOUT in files:
         raise typer.BadParameter("the standard input has no name; give one", param_hint="--name")
     if name is not None and len(files) > 1:
@@ -134,7 +133,7 @@ def _stored(file: Path, standard_input: BinaryIO | None = None) -> Iterator[Path
 def list_traces(
     ctx: typer.Context,
     state: Annotated[State | None, typer.Option(help="Only traces in this state.")] = None,
-    name: Annotated[str | None, typer.Option(metavar="TEXT", help="Only traces with this text in their name.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="PART", help="Only traces with this text in their name.")] = None,
     parent: Annotated[
         str | None, typer.Option(metavar="TRACE", help="Only traces that were derived from this one.")
     ] = None,
@@ -165,7 +164,7 @@ def show(ctx: typer.Context, trace: TraceArgument, as_json: AsJson = False) -> N
 
 
 @selecting
-def open_trace(
+def open_trace(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
     trace: TraceArgument,
     selection: Json | None,

@@ -19,7 +19,7 @@ _MARKDOWN_SUFFIXES = (".md", ".markdown")
 
 
 @selecting
-def write_report(
+def write_report(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
     trace: TargetArgument,
     selection: Json | None,
