@@ -9,7 +9,11 @@ def main() -> None:
     installed = entry_points()
     group = "tracedock.command"
     commands = installed.select(group=group) if hasattr(installed, "select") else installed.get(group, ())
-    for command in commands:
-        command.load()()
-        return
+    try:
+        for command in commands:
+            command.load()()
+            return
+    except KeyboardInterrupt:  # while the modules are imported; later, the command line reports it
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
     sys.exit("The command line needs the package tracedock-server.")

@@ -17,22 +17,42 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from service.cli.layout import cut_middle
 from service.cli.quantities import grouped, size
+
+_WIDE, _FIXED_WIDE, _FIXED_NARROW, _NARROWEST_LABEL = 90, 80, 44, 14
+"""Width of a terminal that shows speeds and times, and the columns of it that all but the label take."""
 
 
 def new_bars(*, keep: bool) -> Progress:
-    """Create the bars, a context manager; `keep` leaves the finished ones on the terminal."""
+    """Create the bars, a context manager; `keep` leaves the finished ones on the terminal. Each takes one line."""
+    console = Console(file=sys.stderr)
+    is_wide = console.width >= _WIDE
+    label = _Label(max(_NARROWEST_LABEL, console.width - (_FIXED_WIDE if is_wide else _FIXED_NARROW)))
+    timing = [_Speed(table_column=_one_line()), TimeRemainingColumn(table_column=_one_line())] if is_wide else []
     return Progress(
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
-        BarColumn(bar_width=20),
-        _Done(),
-        _Speed(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True)),
-        console=Console(file=sys.stderr),
+        label,
+        BarColumn(bar_width=20 if is_wide else 8),
+        _Done(table_column=_one_line()),
+        *timing,
+        TextColumn("{task.fields[note]}", markup=False, table_column=_one_line()),
+        console=console,
         transient=not keep,
         redirect_stdout=False,  # the result goes to stdout, which may be a pipe
     )
+
+
+def _one_line() -> Column:
+    return Column(no_wrap=True)
+
+
+class _Label(TextColumn):
+    def __init__(self, width: int) -> None:
+        super().__init__("", table_column=_one_line())
+        self._width = width
+
+    def render(self, task: Task) -> Text:
+        return Text(cut_middle(task.description, self._width))
 
 
 class _Done(DownloadColumn):

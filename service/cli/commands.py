@@ -96,11 +96,11 @@ class App(typer.Typer):
         """Return a decorator that adds a command."""
         return super().command(name, **{"cls": Command} | settings)
 
-    def add_typer(self, group: typer.Typer, **settings: Any) -> None:
+    def add_typer(self, typer_instance: typer.Typer, **settings: Any) -> None:
         """Add a group of commands, with the help of this command line."""
-        for command in group.registered_commands:
+        for command in typer_instance.registered_commands:
             command.cls = Command
-        super().add_typer(group, cls=Group, **settings)
+        super().add_typer(typer_instance, **{"cls": Group} | settings)
 
 
 def option_names(params: Iterable[Any]) -> Iterator[str]:

@@ -104,7 +104,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
     print(_SCRIPTS[shell], end="")
 
 
-def print_completions(root: TyperGroup, line: str) -> None:
+def print_completions(root: Any, line: str) -> None:
     """Print the completions of the last word of a command line."""
     words, current = _words(line)
     for value, text in complete(root, words, current):
@@ -199,9 +199,9 @@ def _values(param: Any, current: str, server: _Server) -> Iterator[Item]:
 
 def _words(line: str) -> tuple[list[str], str]:
     """Split a command line like a shell: the words after the program's name, and the last word, which may be empty."""
-    for closing in ("", "'", '"', "\\"):
+    for end in ("", "'", '"', "\\"):
         try:
-            words = shlex.split(line + closing)
+            words = shlex.split(line + end)
             break
         except ValueError:  # an open quote, or a backslash at the end
             continue

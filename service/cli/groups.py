@@ -10,7 +10,7 @@ import typer
 from service.cli.jobs import run_job
 from service.cli.quantities import grouped, size
 from service.cli.render import Column, dashed, moment, print_json, print_table, visible
-from service.cli.report import note
+from service.cli.report import confirm, note
 from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson
 from service.trace.piece import Align
@@ -107,7 +107,7 @@ def rm(
     if traces and not yes:
         if not sys.stdin.isatty():
             raise typer.BadParameter("confirmation requires a terminal; add --yes", param_hint="--yes")
-        typer.confirm(f"Delete {details['name']} and its {details['traces']} traces?", abort=True, err=True)
+        confirm(f"Delete {details['name']} and its {details['traces']} traces?")
     client.delete_group(details["id"], traces=traces)
     if as_json:
         print_json({"id": details["id"], "name": details["name"]})

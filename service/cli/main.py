@@ -54,12 +54,14 @@ TRACEBACK = "TRACEDOCK_TRACEBACK"
 class Commands(Group):
     """Command group that converts exceptions into messages on stderr and exit codes."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **settings: Any) -> Any:
+    def main(self, *args: Any, **settings: Any) -> Any:
         """Run the command line; print a usage error in the form of all other errors."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **settings)
+        is_standalone = settings.pop("standalone_mode", True)
+        settings["standalone_mode"] = False
+        if not is_standalone:
+            return super().main(*args, **settings)
         try:
-            code = super().main(*args, standalone_mode=False, **settings)
+            code = super().main(*args, **settings)
         except TyperException as error:
             _report_usage(error)
             code = error.exit_code
@@ -236,7 +238,7 @@ def _options_first(args: list[str]) -> list[str]:
 
 def _report_usage(error: TyperException) -> None:
     """Print a usage error, and the command whose help describes the right usage."""
-    text = error.format_message().rstrip(".")
+    text = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words
     say(f"error: {text[:1].lower()}{text[1:]}")
     context = getattr(error, "ctx", None)
     say(f"See `{context.command_path if context else 'tracedock'} --help`.")

@@ -159,8 +159,8 @@ def _result_columns(declared: Sequence[dict[str, Any]], null: str) -> list[Colum
 
 def _distinct(title: str, column: dict[str, Any]) -> str:
     """Return the title of a column of which another has the same stem, as `time_ns` and `time_pct` have."""
-    suffix = column["name"].removeprefix(title)
-    return {"_ns": title, "_pct": f"{title} %"}.get(suffix, column["name"])
+    name: str = column["name"]
+    return {"_ns": title, "_pct": f"{title} %"}.get(name.removeprefix(title), name)
 
 
 def _cell(shown_as: Quantity | None, null: str) -> Callable[[Any], str]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import typer
 from tracedock.errors import ApiError, UnreachableError
 
 from service.cli.render import Column, draw_table, visible
@@ -24,6 +25,13 @@ def note(text: str) -> None:
 def say(text: str) -> None:
     """Print a part of an error or of a question, which --quiet keeps."""
     print(_escape_lines(text), file=sys.stderr, flush=True)
+
+
+def confirm(question: str) -> None:
+    """Ask a question on stderr, since stdout has only results; raise `typer.Abort` unless the answer is yes."""
+    print(f"{_escape_lines(question)} [y/N]: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise typer.Abort
 
 
 def note_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:

@@ -19,7 +19,7 @@ from service.cli.output import STDOUT
 from service.cli.progress import stages
 from service.cli.quantities import grouped, size
 from service.cli.render import Column, moment, print_facts, print_json, print_table, visible
-from service.cli.report import ingest_error, note, report, say
+from service.cli.report import confirm, ingest_error, note, report, say
 from service.cli.selection import ArgsOption, Json, selecting
 from service.cli.summary import damage, facts
 from service.cli.terminal import on_terminal
@@ -238,7 +238,7 @@ def _confirm(traces: list[dict[str, Any]]) -> None:
         raise typer.BadParameter("confirmation requires a terminal; add --yes", param_hint="--yes")
     for trace in traces:
         say(f"{trace['id']}  {trace['name']}")
-    typer.confirm(f"Delete {len(traces)} trace{'s' if len(traces) > 1 else ''}?", abort=True, err=True)
+    confirm(f"Delete {len(traces)} trace{'s' if len(traces) > 1 else ''}?")
 
 
 def _row(trace: dict[str, Any]) -> tuple[Any, ...]:

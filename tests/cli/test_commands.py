@@ -73,7 +73,7 @@ def test_command_has_examples_of_options_that_exist(path: str) -> None:
     for example in EXAMPLES[path]:
         assert example in help_of(path)
         words = shlex.split(re.sub(r"^.*?tracedock |\)$| [|>] .*$", "", example))
-        names = []
+        names: list[str] = []
         while words and words[0] in getattr(command_of(" ".join(names)), "commands", {}):
             names.append(words.pop(0))
         known = {*option_names((*command_of(" ".join(names)).params, *ROOT.params))}

@@ -39,7 +39,7 @@ def full(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 @pytest.fixture
 def completed(capsys: pytest.CaptureFixture[str]) -> Completed:
     def complete(line: str) -> list[str]:
-        print_completions(get_command(app), f"tracedock {line}")  # type: ignore[arg-type] # it is a group
+        print_completions(get_command(app), f"tracedock {line}")
         return [printed.partition("\t")[0] for printed in capsys.readouterr().out.splitlines()]
 
     return complete

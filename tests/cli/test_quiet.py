@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,19 @@ def test_quiet_error_is_printed_with_the_file_it_concerns(run: Run, server: Serv
 def test_quiet_of_one_command_does_not_last(run: Run, many: Server) -> None:
     run("ls", "--limit", "1", "--quiet")
     assert "there are more" in run("ls", "--limit", "1").stderr
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_bar_takes_one_line_of_the_terminal(
+    on_terminal: OnTerminal, environment: dict[str, str], server: Server, tmp_path: Path, columns: int
+) -> None:
+    environment["COLUMNS"] = str(columns)
+    name = "a_long_name_of_a_rank_of_a_run_of_many.pt.trace.json"
+    (tmp_path / name).write_bytes(b"[]")
+    _, drawn, _ = on_terminal("upload", str(tmp_path / name))
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn))
+    bars = [line for line in lines if "━" in line]
+    assert bars
+    assert max(map(len, bars)) <= columns
+    assert all(line.startswith(("upload ", "ingest ")) for line in bars)
+    assert {line[:6] for line in lines if line.strip()} <= {"upload", "ingest", name[:6], server.traces[0]["id"][:6]}
