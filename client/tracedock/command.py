@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import NoReturn
 
 from tracedock import __version__, uploading
+from tracedock.gate import parser as gating
 
 PASSED, REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 130, 141
 SERVER_COMMANDS = (
@@ -28,8 +29,12 @@ def main() -> NoReturn:
         commands = [each for each in distribution(_SERVER).entry_points if each.group == _GROUP]
     except PackageNotFoundError:
         sys.exit(run(sys.argv[1:]))
-    for command in commands:
-        command.load()()
+    try:
+        for command in commands:
+            command.load()()
+    except KeyboardInterrupt:  # while the modules are imported; later, the command line reports it
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     sys.exit()
 
 
@@ -76,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--token", help="API token; by default TRACEDOCK_TOKEN, which other users can't see")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     uploading.add_commands(commands)
+    gating.add_commands(commands)
     for name in SERVER_COMMANDS:
         commands.add_parser(name, add_help=False, prefix_chars="\0").add_argument("rest", nargs="*")
     return parser

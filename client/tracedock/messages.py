@@ -153,6 +153,18 @@ def sha256_of(digests: str) -> bytes | None:
     return b64decode(match[1]) if match else None
 
 
+class _Answer(dict[str, Any]):
+    """JSON object of the API; a member that it lacks shows that another program has answered."""
+
+    def __init__(self, members: Json, url: httpx.URL, status: int) -> None:
+        super().__init__(members)
+        self._url, self._status = url, status
+
+    def __missing__(self, name: str) -> Any:
+        detail = f"{self._url} returned JSON without {name!r}. Is it a Tracedock server?"
+        raise ForeignServerError("unexpected_answer", "Unexpected answer", detail, self._status)
+
+
 def document(response: httpx.Response) -> Json:
     """Return the body as a JSON object, with exact integers; raises `ForeignServerError`."""
     try:
@@ -163,7 +175,7 @@ def document(response: httpx.Response) -> Json:
         media_type = response.headers.get("content-type", "an unnamed type")
         detail = f"{response.url} returned {media_type}, not a JSON object. Is it a Tracedock server?"
         raise ForeignServerError("unexpected_answer", "Unexpected answer", detail, response.status_code)
-    return parsed
+    return _Answer(parsed, response.url, response.status_code)
 
 
 def refusal(response: httpx.Response) -> ApiError:

@@ -7,23 +7,32 @@ import sys
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
 
 import typer
-from tracedock.client import Client, Json
 
 from service.cli import local
 from service.cli.arguments import file_of
 from service.cli.jobs import run_job
-from service.cli.output import atomic
-from service.cli.render import Column, dashed, on_terminal, print_json, print_result, print_table, write_lines
+from service.cli.output import Force, OutputFile, atomic, destination
+from service.cli.quantities import grouped
+from service.cli.render import Column, dashed, print_json, print_result, print_table, write_lines
 from service.cli.report import note
-from service.cli.selection import parsed, selecting
-from service.cli.split_merge import Force, LocalArgument
-from service.cli.sql import write_bytes
+from service.cli.selection import Json, parsed, selecting
+from service.cli.split_merge import TargetArgument
+from service.cli.sql import chosen_format, write_bytes
+from service.cli.terminal import has_color, on_terminal
+from service.cli.traces import AsJson
 
-_LISTED = (Column("name"), Column("answers"), Column("applies", person=lambda value: "yes" if value else "no"),
-           Column("reason", person=dashed))  # fmt: skip
+if TYPE_CHECKING:
+    from tracedock.client import Client
+
+_LISTED = (
+    Column("name"),
+    Column("answers", wrap=True),
+    Column("applies", person=lambda value: "yes" if value else "no"),
+    Column("reason", person=dashed, wrap=True),
+)
 
 
 class Format(StrEnum):
@@ -38,22 +47,24 @@ class Format(StrEnum):
 @selecting
 def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
-    trace: LocalArgument,
+    trace: TargetArgument,
     selection: Json | None,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Name of the analysis; without it, the available ones are listed."),
+        typer.Argument(metavar="ANALYSIS", help="Name of the analysis; without it, the available ones are listed."),
     ] = None,
     others: Annotated[
         list[str] | None,
         typer.Option(
-            "--with", metavar="TRACE", help="A further rank of the run, or a trace to compare with (repeatable)."
+            "--with", metavar="TRACE|FILE", help="A further rank of the run, or a trace to compare with (repeatable)."
         ),
     ] = None,
     base: Annotated[
         list[str] | None,
         typer.Option(
-            "--base", metavar="TRACE", help="For compare: a trace or a group to compare all others with (repeatable)."
+            "--base",
+            metavar="TRACE|GROUP|FILE",
+            help="For compare: a trace or a group to compare all others with (repeatable).",
         ),
     ] = None,
     base_selection: Annotated[
@@ -70,7 +81,9 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(help="Print only this table; csv and arrow have one table, by default the first."),
+        typer.Option(
+            metavar="TABLE", help="Print only this table; csv and arrow have one table, by default the first."
+        ),
     ] = None,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, max=3600, help="Wait for traces that are not ready.")
@@ -84,9 +97,7 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
             "between them.",
         ),
     ] = Format.table,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file; it appears when it is complete.")
-    ] = None,
+    output: OutputFile = None,
     overlay: Annotated[
         bool,
         typer.Option(
@@ -96,6 +107,7 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         ),
     ] = False,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a built-in analysis: time breakdown, cost of kernels and operators, stragglers, and more.
 
@@ -107,10 +119,10 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
             raise typer.BadParameter(
                 "only for `critical_path` of one trace, without other output options", param_hint="--overlay"
             )
-        _overlay(ctx.obj, trace, selection, output, force=force)
+        _overlay(ctx.obj, trace, selection, output, force=force, as_json=as_json)
         return
-    if force:
-        raise typer.BadParameter("only for --overlay of a local file", param_hint="--force")
+    form = chosen_format(form, Format.table, Format.json, as_json=as_json)
+    output = destination(output, force=force)
     if form is Format.arrow and output is None and on_terminal():
         raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
     requested = Format.json if form is Format.table else form
@@ -128,13 +140,19 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     elif form is Format.table:
         _write_tables(json.loads(answer), table, output)
     else:
-        write_bytes([answer], output)
+        write_bytes([answer, b"\n"] if form is Format.json else [answer], output)
 
 
-def _overlay(client: Client, trace: str, selection: Json | None, output: Path | None, *, force: bool) -> None:
+def _overlay(
+    client: Client, trace: str, selection: Json | None, output: Path | None, *, force: bool, as_json: bool
+) -> None:
     """Create a trace with its critical path as a track, and print its id or its file."""
     if file := file_of(client, trace):
-        print(local.overlay(file, output, selection=selection, force=force))
+        written = local.overlay(file, output, selection=selection, force=force)
+        if as_json:
+            print_json({"file": str(written), "size": written.stat().st_size})
+        else:
+            print(written)
         return
     if output or force:
         raise typer.BadParameter(
@@ -148,7 +166,10 @@ def _overlay(client: Client, trace: str, selection: Json | None, output: Path | 
         lambda: client.overlay(source["id"], "critical_path", selection=selection),
     )
     (child,) = job["result"]["traces"]
-    print(child)
+    if as_json:
+        print_json(job)
+    else:
+        print(child)
 
 
 class _Request(NamedTuple):
@@ -243,7 +264,7 @@ def _write_tables(answer: Json, table: str | None, output: Path | None) -> None:
         _write_lines(tables, sys.stdout)
     for name, rows in tables.items():
         if rows["truncated"]:
-            note(f"{name}: truncated after {len(rows['rows'])} rows.")
+            note(f"{name}: truncated after {grouped(len(rows['rows']))} rows.")
     for text in answer.get("notes", ()):
         note(text)
     for trace in answer["skipped"]:
@@ -254,8 +275,9 @@ def _draw(tables: dict[str, Json]) -> None:
     """Draw tables on a terminal. If there are several, each has its name above it."""
     for place, (name, table) in enumerate(tables.items()):
         if len(tables) > 1:
-            print(f"{chr(10) if place else ''}{name}")
-        print_result(table)
+            title = f"\x1b[1;4m{name}\x1b[0m" if has_color(sys.stdout) else name
+            print(f"{chr(10) if place else ''}{title}")
+        print_result(table, null="-")
 
 
 def _write_lines(tables: dict[str, Json], to: TextIO) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from tracedock.client import Client
 from tracedock.errors import (
     AmbiguousFileError,
     AmbiguousTargetError,
@@ -19,6 +18,9 @@ from tracedock.errors import (
 )
 
 from service.cli.report import note
+
+if TYPE_CHECKING:
+    from tracedock.client import Client
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _PATHS = tuple(f"{start}{separator}" for start in (".", "..", "~", "") for separator in _SEPARATORS)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tracedock.client import Client, Download, Json
 
 from service.cli import local
 from service.cli.arguments import file_of
-from service.cli.output import STDOUT, atomic, check_target
+from service.cli.output import STDOUT, Force, atomic, check_target
 from service.cli.progress import stages
-from service.cli.selection import selecting
+from service.cli.render import print_json
+from service.cli.selection import Json, selecting
 from service.cli.split_merge import LocalArgument
+from service.cli.traces import AsJson
+
+if TYPE_CHECKING:
+    from tracedock.client import Client, Download
 
 
 class Format(StrEnum):
@@ -44,6 +48,7 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
         typer.Option(
             "--output",
             "-o",
+            metavar="FILE",
             help="Output file, by default under the trace's name in this folder; `-` is the standard output. "
             "The file appears when it is complete.",
         ),
@@ -60,10 +65,13 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
     ] = None,
     order: Annotated[Order, typer.Option(help="Order of the events in json and json.gz.")] = Order.time,
     redact: Annotated[bool, typer.Option("--redact", help="Hide secrets; json and json.gz only.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Download a trace, or a selection of it. Prints the name of the file."""
-    if output and not output.is_dir():
+    if output == STDOUT and as_json:
+        raise typer.BadParameter("the trace itself goes to the standard output", param_hint="--json")
+    if output and output != STDOUT and not output.is_dir():
         check_target(output, force=force)  # before any request
     if selection and order is Order.original:
         raise typer.BadParameter("a selection is always written by time", param_hint="--order")
@@ -74,7 +82,9 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
         written = _write_file(file, selection, output, form, order, redact=redact, force=force)
     else:
         written = _fetch(ctx.obj, trace, selection, output, form, order, redact=redact, force=force)
-    if written:
+    if written and as_json:
+        print_json({"file": str(written), "size": written.stat().st_size})
+    elif written:
         print(written)
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from tracedock.client import Client, Json
 
 from service.cli.jobs import run_job
-from service.cli.render import Column, dashed, grouped, on_terminal, print_json, print_table, size, visible
-from service.cli.report import note
+from service.cli.quantities import grouped, size
+from service.cli.render import Column, dashed, moment, print_json, print_table, visible
+from service.cli.report import confirm, note
+from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson
 from service.trace.piece import Align
+
+if TYPE_CHECKING:
+    from tracedock.client import Client
+
+    from service.cli.selection import Json
 
 app = typer.Typer(help="List groups of traces, like the ranks of a run.")
 
@@ -22,9 +28,9 @@ _GROUP_COLUMNS = (
     Column("id"),
     Column("traces", right=True, person=grouped),
     Column("size", right=True, person=size),
-    Column("created"),
-    Column("run_id"),
-    Column("name"),
+    Column("created", person=moment),
+    Column("run_id", cut=True),
+    Column("name", cut=True),
 )
 _RANK_COLUMNS = (
     Column("rank", right=True, person=dashed),
@@ -32,7 +38,7 @@ _RANK_COLUMNS = (
     Column("state"),
     Column("size", right=True, person=size),
     Column("events", right=True, person=grouped),
-    Column("name"),
+    Column("name", cut=True),
 )
 _CYCLE = Column("cycle", right=True, person=dashed)
 
@@ -74,13 +80,17 @@ def merge(
     ctx: typer.Context,
     group: GroupArgument,
     align: Annotated[Align, typer.Option(help="Clock alignment; see `tracedock merge`.")] = "collectives",
-    name: Annotated[str | None, typer.Option(help="Name of the merged trace.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the merged trace.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Merge all ranks of a group into one trace. Prints its id."""
     client: Client = ctx.obj
     details = client.group(group)
     job = run_job(client, f"merge {details['name']}", lambda: client.merge_group(details["id"], align=align, name=name))
-    print(*job["result"]["traces"])
+    if as_json:
+        print_json(job)
+    else:
+        print(*job["result"]["traces"])
 
 
 @app.command()
@@ -89,6 +99,7 @@ def rm(
     group: GroupArgument,
     traces: Annotated[bool, typer.Option("--traces", help="Also delete the traces of the group.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a group, and with --traces its traces."""
     client: Client = ctx.obj
@@ -96,9 +107,12 @@ def rm(
     if traces and not yes:
         if not sys.stdin.isatty():
             raise typer.BadParameter("confirmation requires a terminal; add --yes", param_hint="--yes")
-        typer.confirm(f"Delete {details['name']} and its {details['traces']} traces?", abort=True, err=True)
+        confirm(f"Delete {details['name']} and its {details['traces']} traces?")
     client.delete_group(details["id"], traces=traces)
-    print(f"deleted {details['id']}  {visible(details['name'])}" if on_terminal() else details["id"])
+    if as_json:
+        print_json({"id": details["id"], "name": details["name"]})
+    else:
+        print(f"deleted {details['id']}  {visible(details['name'])}" if on_terminal() else details["id"])
 
 
 def _row(group: Json) -> tuple[Any, ...]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from tracedock.client import Client, Json
 
 from service.cli.jobs import run_job
-from service.cli.render import Column, grouped, on_terminal, print_json, print_table, visible
+from service.cli.quantities import grouped
+from service.cli.render import Column, moment, print_json, print_table, visible
 from service.cli.report import note
+from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson
+
+if TYPE_CHECKING:
+    from tracedock.client import Client
+
+    from service.cli.selection import Json
 
 app = typer.Typer(help="List imports that watch for new files, or end one.")
 
@@ -20,11 +26,11 @@ _LISTED = (
     Column("mode"),
     Column("taken", right=True, person=grouped),
     Column("skipped", right=True, person=grouped),
-    Column("created"),
-    Column("group"),
-    Column("path"),
+    Column("created", person=moment),
+    Column("group", cut=True),
+    Column("path", cut=True),
 )
-_IMPORTED = (Column("trace"), Column("file"))
+_IMPORTED = (Column("trace"), Column("file", cut=True))
 
 
 class Mode(StrEnum):
@@ -48,8 +54,8 @@ def import_files(
     mode: Annotated[
         Mode, typer.Option(help="Hard-link each file, copy it, or only refer to it; auto avoids copies.")
     ] = Mode.auto,
-    group: Annotated[str | None, typer.Option(metavar="NAME", help="Name of their group.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the trace, instead of the file's.")] = None,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Name of their group.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the trace, instead of the file's.")] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Import new files, too, until `tracedock imports end`.")
     ] = False,
@@ -89,10 +95,19 @@ def list_imports(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def end(ctx: typer.Context, import_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+def end(
+    ctx: typer.Context,
+    import_id: Annotated[
+        str, typer.Argument(metavar="IMPORT", help="Id of the import, as `tracedock imports` lists it.")
+    ],
+    as_json: AsJson = False,
+) -> None:
     """End an import; its traces stay."""
     client: Client = ctx.obj
     ended = client.end_import(import_id)
+    if as_json:
+        print_json(ended)
+        return
     print(f"ended {import_id}  {ended['taken']} files imported" if on_terminal() else import_id)
 
 

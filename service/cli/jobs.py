@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from enum import StrEnum
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from tracedock.client import Client, Json
 from tracedock.errors import ApiError
 
 from service.cli.progress import stages
-from service.cli.render import Column, dashed, on_terminal, print_facts, print_json, print_table
+from service.cli.render import Column, dashed, moment, print_facts, print_json, print_table
 from service.cli.report import note
+from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson
 
+if TYPE_CHECKING:
+    from tracedock.client import Client
+
+    from service.cli.selection import Json
+
 app = typer.Typer(help="List the server's jobs: ingests, splits, merges, overlays and imports.")
+
+Kind = Literal["ingest", "split", "merge", "overlay", "import"]
+
+
+class State(StrEnum):
+    """States of a job."""
+
+    queued = "queued"
+    running = "running"
+    done = "done"
+    failed = "failed"
+    cancelled = "cancelled"
+
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 
@@ -36,7 +55,7 @@ _LISTED = (
     Column("priority"),
     Column("done", right=True, person=_percent),
     Column("left s", right=True, person=dashed),
-    Column("created", person=dashed),
+    Column("created", person=moment),
     Column("trace", person=dashed),
     Column("error", person=dashed),
 )
@@ -45,15 +64,10 @@ _LISTED = (
 @app.callback(invoke_without_command=True)
 def list_jobs(
     ctx: typer.Context,
-    state: Annotated[
-        list[str] | None,
-        typer.Option(help="Only jobs in this state: queued, running, done, failed or cancelled (repeatable)."),
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="Only jobs of this kind: ingest, split, merge, overlay or import.")
-    ] = None,
+    state: Annotated[list[State] | None, typer.Option(help="Only jobs in this state (repeatable).")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only jobs of this kind.")] = None,
     trace: Annotated[str | None, typer.Option(metavar="TRACE", help="Only jobs that read or made this trace.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Maximum number of jobs; 0 for all.")] = 50,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Maximum number of jobs; 0 for all.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of the server, newest first."""
@@ -90,10 +104,13 @@ def follow(ctx: typer.Context, job: JobArgument, as_json: AsJson = False) -> Non
 
 
 @app.command()
-def cancel(ctx: typer.Context, job: JobArgument) -> None:
+def cancel(ctx: typer.Context, job: JobArgument, as_json: AsJson = False) -> None:
     """Cancel a job, and delete its results; a job that has ended stays as it is."""
     client: Client = ctx.obj
     status = client.cancel(job)
+    if as_json:
+        print_json(status)
+        return
     print(status["state"], status["id"], sep="  " if on_terminal() else "\t")
 
 

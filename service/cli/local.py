@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
-from tracedock.client import Json, ReportForm
 from tracedock.errors import ApiError
 
-from service.cli.output import atomic, refuse_to_replace
+from service.cli.output import atomic, check_target, refuse_to_replace
 from service.cli.progress import Stages, stages
-from service.cli.report import note
+from service.cli.report import note, say
 from service.cli.summary import damage, defects
 
 if TYPE_CHECKING:
+    from tracedock.client import ReportForm
+
+    from service.cli.selection import Json
     from service.cutting.source import Source
     from service.store.export import Order
     from service.streaming.source import Progress
@@ -94,7 +96,7 @@ def overlay(file: Path, output: Path | None, *, selection: Json | None, force: b
     from service.trace.selection import Selection
 
     target = output or Path(child_name(file.name, "critical-path"))
-    refuse_to_replace(target, force=force)
+    check_target(target, force=force)
     parsed = Selection.parsed(selection or {})
     with _workspace() as work, _ingested([file], work) as (progress, [source]):
         columns, spill = work.folder / "overlay", work.folder / "spill"
@@ -326,7 +328,7 @@ def _ingested(
                     sources.append(_ingest(file, work, ranks[at] if ranks else None, progress))
             except Exception:
                 if len(files) > 1:
-                    note(f"{file}:")  # the error does not contain the name of the file
+                    say(f"{file}:")  # the error does not contain the name of the file
                 raise
         with stages(keep=False) as progress:
             yield progress, sources

@@ -9,13 +9,14 @@ from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
-from tracedock.client import DEFAULT_URL, Client, Retries
 from tracedock.errors import AmbiguousFileError, AmbiguousTraceError, ClientError, UnreachableError
-from typer.core import TyperGroup
+from typer.exceptions import TyperException
+from typer.main import get_command
 
 from service.cli import (
     agents,
     analyze,
+    completion,
     download,
     gate,
     groups,
@@ -29,7 +30,9 @@ from service.cli import (
     traces,
     write_report,
 )
-from service.cli.report import report
+from service.cli.commands import App, Group
+from service.cli.report import advise, report, say
+from service.cli.terminal import preferences
 
 REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 
@@ -40,16 +43,38 @@ SECTIONS = {
     "Regressions": ("gate", "baseline", "history"),
     "Parts and runs": ("split", "merge"),
     "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token", "mcp"),
+    "Shell": ("completion",),
 }
 """The commands as the help lists them."""
 
-ANYWHERE = ("--url", "--token")
-"""Options that may stand before or after the command."""
-_WITH_VALUE = tuple(f"{option}=" for option in ANYWHERE)
+_WHOLE = 1000  # characters of a command's first sentence, which is wrapped, not cut
+ANYWHERE = {"--url": True, "--token": True, "--quiet": False, "-q": False, "--wide": False}
+"""Options that may stand before or after the command, and whether each takes a value."""
+TRACEBACK = "TRACEDOCK_TRACEBACK"
+"""Variable of the environment that shows the traceback of an internal error."""
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """Command group that converts exceptions into messages on stderr and exit codes."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the command line; print a usage error in the form of all other errors."""
+        is_standalone = settings.pop("standalone_mode", True)
+        settings["standalone_mode"] = False
+        if not is_standalone:
+            return super().main(*args, **settings)
+        try:
+            code = super().main(*args, **settings)
+        except TyperException as error:
+            _report_usage(error)
+            code = error.exit_code
+        except typer.Abort:
+            say("aborted: nothing was changed")
+            code = REFUSED
+        except KeyboardInterrupt:
+            say("interrupted")
+            code = INTERRUPTED
+        sys.exit(code or 0)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; the options of `ANYWHERE` after the command count as if they stood before it."""
@@ -59,8 +84,7 @@ class Commands(TyperGroup):
         """Write the commands into the help, by section."""
         for title, names in SECTIONS.items():
             with formatter.section(title):
-                width = formatter.width - 6 - max(map(len, self.commands))
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(_WHOLE)) for name in names])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name."""
@@ -72,28 +96,34 @@ class Commands(TyperGroup):
             raise typer.Exit(PIPE_CLOSED) from error
         except ClientError as error:
             report(error)
+            advise(error, ctx.obj.url)
             raise typer.Exit(_exit_code(error)) from error
         except OSError as error:
             report(error)
             raise typer.Exit(REFUSED) from error
         except KeyboardInterrupt as interrupt:
-            print("interrupted", file=sys.stderr)
+            say("interrupted")
             raise typer.Exit(INTERRUPTED) from interrupt
+        except (TyperException, typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if os.environ.get(TRACEBACK):
+                raise
+            say(f"error: internal error: {type(error).__name__}: {error}")
+            say(f"This is a fault of tracedock. {TRACEBACK}=1 shows its place; please report it.")
+            raise typer.Exit(REFUSED) from error
         return result
 
 
-app = typer.Typer(
+app = App(
     cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     help="Upload traces of torch.profiler, query them with SQL, split and merge them, and open them in the "
     "Perfetto UI.\n\n"
     "A TRACE is an id, the start of an id, a name, or `latest`. split, merge, download, analyze and report also accept "
     "a local file, and then need no server. A TRACE with a path, like ./rank0.json, is always a file. A bare name is a "
     "file if there is one and the server has no trace of that name; if both exist, the command is refused.\n\n"
-    "--url and --token may stand before or after the command.",
+    "--url, --token, --quiet and --wide may stand before or after the command. --json prints exact values as JSON, and "
+    "a pipe receives exact values as tab-separated lines.",
     epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server reached, 130 interrupted, "
     "141 output pipe closed.",
 )
@@ -101,7 +131,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version  # noqa: PLC0415 - it loads the parser of emails, which no other command needs
+        from importlib.metadata import version  # noqa: PLC0415 - slow to import
 
         print(f"tracedock {version('tracedock-server')}")
         raise typer.Exit
@@ -110,7 +140,12 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def server_url(
     ctx: typer.Context,
-    url: Annotated[str, typer.Option(envvar="TRACEDOCK_URL", metavar="URL", help="URL of the server.")] = DEFAULT_URL,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TRACEDOCK_URL", metavar="URL", help="URL of the server, by default http://127.0.0.1:8700."
+        ),
+    ] = None,
     token: Annotated[
         str,
         typer.Option(
@@ -119,11 +154,20 @@ def server_url(
             help="API token; other users of this machine can see the option, but not the variable.",
         ),
     ] = "",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only results and errors, no notes and no progress.")
+    ] = False,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="On a terminal: one line for a row of a table, with whole names.")
+    ] = False,
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Create the client for the commands."""
+    from tracedock.client import Client, Retries  # noqa: PLC0415 - slow to import, and completions need no client
+
+    preferences.quiet, preferences.wide = quiet, wide
     try:
         # a person who has forgotten to start the server learns it at once
         ctx.obj = ctx.with_resource(Client(url, token, retries=Retries(unreachable=False)))
@@ -147,8 +191,9 @@ app.command("import")(imports.import_files)
 app.command("open")(traces.open_trace)
 app.command("rm")(traces.remove)
 app.command()(server.doctor)
-app.add_typer(gate.app, name="baseline")
 app.command("mcp")(agents.serve_agents)
+app.command()(completion.completion)
+app.add_typer(gate.app, name="baseline")
 app.add_typer(groups.app, name="groups")
 app.add_typer(imports.app, name="imports")
 app.add_typer(jobs.app, name="jobs")
@@ -164,7 +209,10 @@ def main() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     code: str | int | None = 0
     try:
-        app(prog_name="tracedock")
+        if (line := os.environ.get(completion.VARIABLE)) is not None:
+            completion.print_completions(get_command(app), line)
+        else:
+            app(prog_name="tracedock")
     except SystemExit as end:
         code = end.code
     with suppress(OSError):  # the reader has closed the pipe
@@ -183,13 +231,25 @@ def _options_first(args: list[str]) -> list[str]:
     kept: list[str] = []
     rest = iter(args[:end])
     for argument in rest:
-        if argument not in ANYWHERE:
-            (moved if argument.startswith(_WITH_VALUE) else kept).append(argument)
+        name, assigned, _ = argument.partition("=")
+        takes_value = ANYWHERE.get(name)
+        if takes_value is None or (assigned and not takes_value):
+            kept.append(argument)
+        elif assigned or not takes_value:
+            moved.append(argument)
         elif (value := next(rest, None)) is not None:
             moved += [argument, value]
         else:
             return [argument]  # the parser reports that its value is missing
     return moved + kept + args[end:]
+
+
+def _report_usage(error: TyperException) -> None:
+    """Print a usage error, and the command whose help describes the right usage."""
+    text = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words
+    say(f"error: {text[:1].lower()}{text[1:]}")
+    context = getattr(error, "ctx", None)
+    say(f"See `{context.command_path if context else 'tracedock'} --help`.")
 
 
 def _exit_code(error: ClientError) -> int:

@@ -7,9 +7,22 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
+
+import typer
 
 STDOUT = Path("-")
+
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Output file, which appears when it is complete; `-` is the standard output.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 
 @contextmanager
@@ -35,8 +48,22 @@ def refuse_to_replace(target: Path, *, force: bool) -> None:
         raise FileExistsError(errno.EEXIST, f"{os.strerror(errno.EEXIST)}; --force replaces it", str(target))
 
 
+def destination(output: Path | None, *, force: bool) -> Path | None:
+    """Return the file of the option --output, checked as in `check_target`; None for the standard output."""
+    if output is None or output == STDOUT:
+        return None
+    check_target(output, force=force)
+    return output
+
+
 def check_target(target: Path, *, force: bool) -> None:
-    """Check a target before long work: raise an `OSError` if its folder is missing, or as `refuse_to_replace` does."""
+    """Check a target before long work.
+
+    Raises:
+        OSError: it is a folder, its folder is missing, or as in `refuse_to_replace`.
+    """
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
     refuse_to_replace(target, force=force)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.text import Text
-from tracedock.client import BytesReceived, BytesSent, Watcher
+from service.cli.quantities import grouped, size
+from service.cli.render import visible
+from service.cli.terminal import preferences
 
-from service.cli.render import grouped, size, visible
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from tracedock.client import BytesReceived, BytesSent, Watcher
 
 
 class Stage(Protocol):
@@ -98,45 +92,42 @@ class Stages:
 @contextmanager
 def stages(*, keep: bool = True) -> Iterator[Stages]:
     """Show progress within the context; `keep` leaves the finished bars on the terminal."""
-    if not sys.stderr.isatty():
+    if preferences.quiet:
+        yield Stages(_Silent)
+    elif not sys.stderr.isatty():
         yield Stages(_Lines)
-        return
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        _Done(),
-        _Speed(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        console=Console(file=sys.stderr),
-        transient=not keep,
-        redirect_stdout=False,  # the result goes to stdout, which may be a pipe
-    ) as progress:
-        yield Stages(lambda label, unit: _Bar(progress, label, unit))
+    else:
+        with ExitStack() as drawing:
 
+            @cache
+            def bars() -> Progress:
+                from service.cli.bars import new_bars  # noqa: PLC0415 - slow to import; quick commands draw no bar
 
-class _Done(DownloadColumn):
-    def render(self, task: Task) -> Text:
-        if task.fields["unit"] is size:
-            return super().render(task)
-        total = "?" if task.total is None else grouped(int(task.total))
-        return Text(f"{grouped(int(task.completed))}/{total} events", style="progress.download")
+                return drawing.enter_context(new_bars(keep=keep))
 
-
-class _Speed(TransferSpeedColumn):
-    def render(self, task: Task) -> Text:
-        return super().render(task) if task.fields["unit"] is size else Text("")
+            yield Stages(lambda label, unit: _Bar(bars, label, unit))
 
 
 class _Bar:
-    def __init__(self, progress: Progress, label: str, unit: Unit) -> None:
-        self._progress, self._label, self._unit = progress, label, unit
+    """Draws a bar from the first report on."""
+
+    def __init__(self, bars: Callable[[], Progress], label: str, unit: Unit) -> None:
+        self._bars, self._label, self._unit = bars, label, unit
         self._task: Any = None
 
     def update(self, done: int, total: int, note: str = "") -> None:
+        bars = self._bars()
         if self._task is None:
-            self._task = self._progress.add_task(self._label, total=None, note="", unit=self._unit)
-        self._progress.update(self._task, completed=done, total=total or None, note=note)
+            self._task = bars.add_task(self._label, total=None, note="", unit=self._unit)
+        bars.update(self._task, completed=done, total=total or None, note=note)
+
+
+class _Silent:
+    """Shows no progress."""
+
+    def __init__(self, label: str, unit: Unit) -> None: ...
+
+    def update(self, done: int, total: int, note: str = "") -> None: ...
 
 
 class _Lines:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import typer
-from tracedock.client import Json
 
+from service.cli.commands import SELECTION
 from service.cli.units import nanoseconds
 from service.trace.selection_fields import (
     FIELDS,
@@ -23,6 +23,9 @@ from service.trace.selection_fields import (
     id_or_name,
     nested,
 )
+
+Json: TypeAlias = dict[str, Any]
+"""Object of the API."""
 
 _RANGE = re.compile(r"(-?[0-9]{1,19})(?:-([0-9]{1,19}))?")
 _IDS = re.compile(r"-?[0-9]{1,18}(?:/-?[0-9]{1,18})?(?:,-?[0-9]{1,18}(?:/-?[0-9]{1,18})?)*")
@@ -40,7 +43,8 @@ _JSON = inspect.Parameter(
         typer.Option(
             "--selection",
             metavar="JSON",
-            help="The whole selection as JSON of the API, or @FILE; replaces the options above.",
+            help="The whole selection as JSON of the API, or @FILE, instead of the other options of this section.",
+            rich_help_panel=SELECTION,
         ),
     ],
 )
@@ -81,7 +85,10 @@ def _parameter(field: SelectionField) -> inspect.Parameter:
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=False if kind is bool else None,
-        annotation=Annotated[kind, typer.Option(field.option, metavar=field.metavar or None, help=_help(field))],
+        annotation=Annotated[
+            kind,
+            typer.Option(field.option, metavar=field.metavar or None, help=_help(field), rich_help_panel=SELECTION),
+        ],
     )
 
 

@@ -9,28 +9,30 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from tracedock.client import Client
 from tracedock.errors import ClientError
 
-from service.cli.render import Column, on_terminal, print_table
-from service.cli.report import ingest_error, note, report
-from service.cli.traces import send
+from service.cli.render import Column, print_json, print_table
+from service.cli.report import ingest_error, note, report, say
+from service.cli.terminal import on_terminal
+from service.cli.traces import AsJson, send
 
 if TYPE_CHECKING:
     from service.settings import Settings
 
-_FINDINGS = (Column("check"), Column("state"), Column("value"), Column("detail"))
+_FINDINGS = (Column("check"), Column("state"), Column("value", cut=True), Column("detail", wrap=True))
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any.")] = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Port to listen on; 0 for any.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(file_okay=False, metavar="DIR", help="Data folder of the server.")
     ] = None,
     perfetto_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Local port for ui.perfetto.dev; 0 for none."),
+        typer.Option(min=0, max=65535, metavar="PORT", help="Local port for ui.perfetto.dev; 0 for none."),
     ] = None,
     trace: Annotated[
         Path | None,
@@ -58,18 +60,26 @@ def doctor(
     engine_path: Annotated[
         bool, typer.Option("--engine-path", help="Only print the path of the trace_processor.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check that this machine meets the server's requirements."""
     settings = settings_of()
     if engine_path:
         from service.engine.trace_processor.provision import engine_path as path_of_engine
 
-        print(path_of_engine(settings))
+        path = path_of_engine(settings)
+        if as_json:
+            print_json({"engine_path": str(path)})
+        else:
+            print(path)
         return
     from service.engine.doctor import examine
 
     findings = examine(settings)
-    print_table(_FINDINGS, [(f.name, "ok" if f.ok else "failed", f.value, f.detail) for f in findings])
+    if as_json:
+        print_json([{"check": f.name, "ok": f.ok, "value": f.value, "detail": f.detail} for f in findings])
+    else:
+        print_table(_FINDINGS, [(f.name, "ok" if f.ok else "failed", f.value, f.detail) for f in findings])
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
@@ -93,6 +103,8 @@ def settings_of(**options: Any) -> Settings:
 
 def _upload(url: str, token: str | None, file: Path) -> None:
     """Upload a file to the server that is now ready, and print the link that opens it."""
+    from tracedock.client import Client
+
     try:
         with Client(url, token) as client:
             trace = send(client, file, wait=True)
@@ -103,5 +115,5 @@ def _upload(url: str, token: str | None, file: Path) -> None:
                 note(f"{trace['name']} is ready as {trace['id']}. Open it at:")
                 print(client.perfetto_url(trace["id"]), flush=True)
     except (ClientError, OSError) as error:
-        note(f"{file}:")
+        say(f"{file}:")
         report(error)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from tracedock.client import Client, Json
 from tracedock.errors import ApiError
 
-from service.cli.render import Column, grouped, on_terminal, print_json, print_table, size, visible
+from service.cli.quantities import grouped, size
+from service.cli.render import Column, print_json, print_table, visible
 from service.cli.report import note
-from service.cli.selection import as_text
+from service.cli.selection import Json, as_text
+from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson, TraceArgument
+
+if TYPE_CHECKING:
+    from tracedock.client import Client
 
 app = typer.Typer(help="List the server's engines, with their memory and the events that they show.")
 
@@ -27,11 +31,11 @@ _LISTED = (
     Column("memory", right=True, person=_bytes),
     Column("predicted", right=True, person=_bytes),
     Column("clients", right=True),
-    Column("idle_s", right=True, person=lambda seconds: f"{seconds:.0f}"),
+    Column("idle_s", right=True, person=lambda seconds: f"{seconds:.0f} s"),
     Column("shown", right=True, person=grouped),
     Column("events", right=True, person=grouped),
     Column("note"),
-    Column("selection"),
+    Column("selection", cut=True),
 )
 
 
@@ -52,7 +56,7 @@ def list_sessions(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def close(ctx: typer.Context, trace: TraceArgument) -> None:
+def close(ctx: typer.Context, trace: TraceArgument, as_json: AsJson = False) -> None:
     """Stop the engines of a trace and of its selections; tables that clients created in them are deleted."""
     client: Client = ctx.obj
     resolved = client.find(trace)
@@ -61,8 +65,12 @@ def close(ctx: typer.Context, trace: TraceArgument) -> None:
         raise ApiError("not_ready", "No engine", f"No engine runs on {resolved['name']}.", 409)
     for session in sessions:
         client.close_session(resolved["id"], selection=session["selection"], args=session["args"])
+        if as_json:
+            continue
         row = ("closed", resolved["id"], session["args"], visible(as_text(session["selection"])))
         print(*row, sep="  " if on_terminal() else "\t")
+    if as_json:
+        print_json([{key: session[key] for key in ("trace", "selection", "args")} for session in sessions])
 
 
 def _row(session: Json) -> tuple[Any, ...]:

@@ -5,52 +5,68 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tracedock.client import Client, Json
 
 from service.cli import local
 from service.cli.arguments import file_of
 from service.cli.jobs import run_job
-from service.cli.output import check_target
-from service.cli.render import Column, dashed, grouped, on_terminal, print_json, print_table, size
+from service.cli.output import Force, check_target
+from service.cli.quantities import duration, grouped, size
+from service.cli.render import Column, dashed, print_json, print_table
 from service.cli.report import note, note_table
-from service.cli.selection import as_text, numbers, selecting
+from service.cli.selection import Json, as_text, numbers, selecting
+from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson
 from service.cli.units import byte_count, nanoseconds
 from service.trace.piece import Align, By
 
+if TYPE_CHECKING:
+    from tracedock.client import Client
+
 LocalArgument = Annotated[
     str,
     typer.Argument(
-        metavar="TRACE",
+        metavar="TRACE|FILE",
         help="Id, start of an id, name, or `latest`; or a local file: ./NAME, or NAME if the server has no such trace.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE|GROUP|FILE",
+        help="Id, start of an id, name, or `latest`; the id or the name of a group, for all its ranks; or a local file:"
+        " ./NAME, or NAME if the server has nothing of that name.",
+    ),
+]
+
+
+def _duration(ns: int | None) -> str:
+    return "-" if ns is None else duration(ns)
+
 
 _PLANNED = (
-    Column("name"),
+    Column("name", cut=True),
     Column("events", right=True, person=grouped),
     Column("size", right=True, person=size),
-    Column("selection"),
+    Column("selection", cut=True),
 )
 _CHILDREN = (
     Column("id"),
     Column("events", right=True, person=grouped),
     Column("size", right=True, person=size),
-    Column("name"),
+    Column("name", cut=True),
 )
-_FILES = (Column("file"), *_CHILDREN[1:3])
+_FILES = (Column("file", cut=True), *_CHILDREN[1:3])
 _RANKS = (
     Column("rank", right=True),
-    Column("shift ns", right=True, person=grouped),
+    Column("shift", right=True, person=_duration),
     Column("collectives", right=True, person=grouped),
-    Column("residual ns: median", right=True, person=grouped),
-    Column("p95", right=True, person=grouped),
-    Column("max", right=True, person=grouped),
-    Column("name", person=dashed),
+    Column("residual: median", right=True, person=_duration),
+    Column("p95", right=True, person=_duration),
+    Column("max", right=True, person=_duration),
+    Column("name", person=dashed, cut=True),
 )
 
 
@@ -107,11 +123,11 @@ def split(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
             print(*(piece["file"] for piece in written["pieces"]), sep="\n")
 
 
-def merge(
+def merge(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
     traces: Annotated[
         list[str],
-        typer.Argument(metavar="TRACE...", help="Ids, names, or `latest`; or only local files: ./NAME."),
+        typer.Argument(metavar="TRACE|FILE…", help="Ids, names, or `latest`; or only local files: ./NAME."),
     ],
     align: Annotated[
         Align,
@@ -120,16 +136,17 @@ def merge(
     ranks: Annotated[
         str | None, typer.Option(metavar="N,…", help="The rank of each trace, if the traces do not contain it.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the merged trace on the server.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the merged trace on the server.")] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="For local files: output file; .json is not compressed."),
     ] = None,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Merge the ranks of a run, or parts of one trace, into one trace. Prints its id, or for local files its file."""
     if len(traces) < 2:
-        raise typer.BadParameter("name at least two traces", param_hint="TRACE...")
+        raise typer.BadParameter("name at least two traces", param_hint="TRACE|FILE…")
     rank_numbers = None if ranks is None else list(numbers("--ranks", ranks))
     if rank_numbers is not None and len(rank_numbers) != len(traces):
         raise typer.BadParameter(f"{len(rank_numbers)} ranks for {len(traces)} traces", param_hint="--ranks")
@@ -141,13 +158,13 @@ def merge(
                 "only for local files; a trace that is merged on the server stays there, see `tracedock download`",
                 param_hint="--output" if output else "--force",
             )
-        _merge_on_server(ctx.obj, traces, align, rank_numbers, name)
+        _merge_on_server(ctx.obj, traces, align, rank_numbers, name, as_json=as_json)
         return
     if len(files) < len(traces):
         missing = traces[paths.index(None)]
         raise typer.BadParameter(
             f"{files[0]} is a local file, {missing} is not; upload the file, or download the trace",
-            param_hint="TRACE...",
+            param_hint="TRACE|FILE…",
         )
     if name is not None:
         raise typer.BadParameter("--output names a merge of local files", param_hint="--name")
@@ -156,6 +173,9 @@ def merge(
         target /= f"merged-{len(files)}.pt.trace.json.gz"
     check_target(target, force=force)
     alignments = local.merge(files, target, align=align, ranks=rank_numbers)
+    if as_json:
+        print_json({"file": str(target), "size": target.stat().st_size, "ranks": alignments})
+        return
     print(target)
     _note_alignments(alignments, align)
 
@@ -195,11 +215,14 @@ def _split_on_server(
 
 
 def _merge_on_server(
-    client: Client, traces: Sequence[str], align: Align, ranks: list[int] | None, name: str | None
+    client: Client, traces: Sequence[str], align: Align, ranks: list[int] | None, name: str | None, *, as_json: bool
 ) -> None:
     ids = [client.find(trace)["id"] for trace in traces]
     job = run_job(client, f"merge {len(ids)} traces", lambda: client.merge(ids, align=align, ranks=ranks, name=name))
     (merged,) = job["result"]["traces"]
+    if as_json:
+        print_json(job)
+        return
     print(merged, flush=True)
     _note_alignments(client.trace(merged)["ranks"], align)
 

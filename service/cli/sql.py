@@ -8,19 +8,28 @@ from enum import StrEnum
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from tracedock.client import DEFAULT_LIMIT, DEFAULT_TIMEOUT_S, Client, Json
 
-from service.cli.output import atomic
+from service.cli.output import Force, OutputFile, atomic, destination
 from service.cli.progress import stages
-from service.cli.render import on_terminal, print_result, write_lines
+from service.cli.quantities import grouped
+from service.cli.render import print_result, write_lines
 from service.cli.report import note
-from service.cli.selection import ArgsOption, selecting
-from service.cli.traces import TraceArgument
+from service.cli.selection import ArgsOption, Json, selecting
+from service.cli.terminal import on_terminal
+from service.cli.traces import AsJson, TraceArgument
+
+if TYPE_CHECKING:
+    from tracedock.client import Client
 
 _ROWS_ON_TERMINAL = 1000
+DEFAULT_LIMIT, DEFAULT_TIMEOUT_S = 100_000, 60.0
+"""Those of `tracedock.client`, which is slow to import."""
+
+
+_Form = TypeVar("_Form", bound=StrEnum)
 
 
 class Format(StrEnum):
@@ -50,13 +59,14 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         str | None, typer.Argument(metavar="SQL", help="The query; `-` reads it from the standard input.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Read the query from this file.")
+        Path | None, typer.Option(exists=True, dir_okay=False, metavar="FILE", help="Read the query from this file.")
     ] = None,
     form: Annotated[Format, typer.Option("--format", "-f", help="A table is tab-separated when piped.")] = Format.table,
     limit: Annotated[
         int | None,
         typer.Option(
             min=0,
+            metavar="N",
             help="Maximum number of rows; 0 for all. The default is 1000 for a table on a terminal, 100000 for a piped "
             "table or JSON, which report truncation, and all for the other formats.",
         ),
@@ -64,13 +74,15 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     timeout: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Timeout of the query; 0 for none.")
     ] = DEFAULT_TIMEOUT_S,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file; it appears when it is complete.")
-    ] = None,
+    output: OutputFile = None,
+    force: Force = False,
+    as_json: AsJson = False,
     args: ArgsOption = "all",
 ) -> None:
     """Run SQL on a trace, or on a selection of it."""
     text = _sql(sql, file)
+    form = chosen_format(form, Format.table, Format.json, as_json=as_json)
+    output = destination(output, force=force)
     if form is Format.arrow and output is None and on_terminal():
         raise typer.BadParameter("arrow is binary; pipe it, or name a file with --output", param_hint="--format")
     rows = _default_limit(form, output) if limit is None else limit or None
@@ -93,6 +105,17 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         write_table(table, output)
     else:
         write_bytes(chain([first], chunks, [b"\n"] if form is Format.json else []), output)
+
+
+def chosen_format(form: _Form, default: _Form, json: _Form, *, as_json: bool) -> _Form:
+    """Return the format of --format, or JSON for --json.
+
+    Raises:
+        typer.BadParameter: both options are given, and differ.
+    """
+    if as_json and form not in {default, json}:
+        raise typer.BadParameter(f"it is --format json, not {form}", param_hint="--json")
+    return json if as_json else form
 
 
 def _sql(sql: str | None, file: Path | None) -> str:
@@ -120,7 +143,7 @@ def write_table(table: dict[str, Any], output: Path | None) -> None:
         with atomic(output) as file, TextIOWrapper(file, "utf-8", newline="") as text:
             write_lines(text, [column["name"] for column in table["columns"]], table["rows"])
     if table["truncated"]:
-        note(f"Truncated after {len(table['rows'])} rows; see --limit.")
+        note(f"Truncated after {grouped(len(table['rows']))} rows; see --limit.")
 
 
 def write_bytes(chunks: Iterable[bytes], output: Path | None) -> None:

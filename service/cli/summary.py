@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from service.cli.render import dashed, grouped, seconds, size, visible
+from service.cli.quantities import duration, grouped, size
+from service.cli.render import dashed, moment, visible
 from service.cli.selection import as_text
 
 Fact: TypeAlias = tuple[str, Any, str]  # name, exact value for a pipe, text for a terminal
 
 _ALWAYS_SHOWN = ("id", "name", "state", "created_at")
-_SHOWN_IF_SET = ("format", "rank", "world_size", "backend", "host", "group", "parent")
+_SHOWN_IF_SET = ("format", "rank", "world_size", "backend", "host", "parent")
 _SHOWN_COUNTS_MAX = 8
 
 
 def facts(trace: dict[str, Any]) -> Iterator[Fact]:
     """Yield the facts of a trace; values have complete lists, and texts only the beginning of long lists."""
     for name in _ALWAYS_SHOWN:
-        yield name, trace[name], dashed(trace[name])
+        yield name, trace[name], moment(trace[name]) if name == "created_at" else dashed(trace[name])
     if trace["error"]:
         error = trace["error"]
         yield (
@@ -31,6 +32,8 @@ def facts(trace: dict[str, Any]) -> Iterator[Fact]:
     for name in _SHOWN_IF_SET:
         if trace.get(name) is not None:
             yield name, trace[name], dashed(trace[name])
+    if group := trace.get("group"):
+        yield "group", group["id"], f"{visible(group['name'])} ({group['id']})"
     if trace.get("selection") is not None:
         text = as_text(trace["selection"]) or "{}"
         yield "selection", text, visible(text)
@@ -87,11 +90,11 @@ def _note_facts(note: dict[str, Any]) -> Iterator[Fact]:
 
 def _times(trace: dict[str, Any]) -> Iterator[Fact]:
     start, end = trace["bounds"]["start_ns"], trace["bounds"]["end_ns"]
-    yield "duration_ns", end - start, f"{end - start} ({seconds(end - start)})"
-    yield "start_ns", start, str(start)
-    yield "end_ns", end, str(end)
+    yield "duration_ns", end - start, f"{duration(end - start)} ({grouped(end - start)} ns)"
+    yield "start_ns", start, f"{start} ns"
+    yield "end_ns", end, f"{end} ns"
     if trace["base_ns"] is not None:
-        yield "base_ns", trace["base_ns"], str(trace["base_ns"])
+        yield "base_ns", trace["base_ns"], f"{trace['base_ns']} ns"
 
 
 def _contents(trace: dict[str, Any]) -> Iterator[Fact]:
@@ -100,10 +103,15 @@ def _contents(trace: dict[str, Any]) -> Iterator[Fact]:
     yield _listed("devices", [f"{d['id']} {d['name'] or ''}".rstrip() for d in trace["devices"]])
     yield _listed("streams", trace["streams"])
     yield _listed("steps", [step["name"] for step in trace["steps"]])
-    yield _listed("processes", [f"{p['pid']} {p['labels'] or p['name'] or ''}".rstrip() for p in trace["processes"]])
+    yield _listed("processes", [_process(process) for process in trace["processes"]])
     yield "threads", len(trace["threads"]), grouped(len(trace["threads"]))
     counts = sorted(trace["counts"].items(), key=lambda item: -item[1])
     yield _listed("counts", [f"{kind} {count}" for kind, count in counts], _SHOWN_COUNTS_MAX)
+
+
+def _process(process: dict[str, Any]) -> str:
+    """Return the number of a process with its label or its name; `-` if it has neither of them."""
+    return f"{process['pid']} {process['labels'] or process['name'] or ''}".strip() or "-"
 
 
 def _listed(name: str, values: list[str], shown_max: int = 12) -> Fact:

@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from tracedock.errors import ApiError
 
-from service.cli.render import Column, on_terminal, print_table
+from service.cli.render import Column, moment, print_json, print_table
 from service.cli.report import note
 from service.cli.server import settings_of
+from service.cli.terminal import on_terminal
+from service.cli.traces import AsJson
 
 if TYPE_CHECKING:
     from service.store.tokens import Tokens
 
 app = typer.Typer(
-    no_args_is_help=True,
     help="Create, list and revoke API tokens. Once a token exists, the API requires one.",
 )
 
-_COLUMNS = (Column("name"), Column("scope"), Column("created_at"))
+_COLUMNS = (Column("name"), Column("scope"), Column("created_at", person=moment))
 _LOCAL_STATUS = 422  # `ApiError` requires a status, but no request was sent
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, for the audit log.")]
@@ -50,6 +51,7 @@ def add(
     name: Name,
     scope: Annotated[Scope, typer.Option(help="`write` also allows uploads, deletions and other changes.")],
     data: Data = None,
+    as_json: AsJson = False,
 ) -> None:
     """Create a token, and print it; it can't be shown again."""
     from service.store.tokens import Scope as StoredScope
@@ -58,25 +60,33 @@ def add(
         secret = tokens.add(name, StoredScope(scope))
     if on_terminal():
         note("The token is shown only once. Keep it like a password; commands read it from TRACEDOCK_TOKEN.")
-    print(secret)
+    if as_json:
+        print_json({"name": name, "scope": scope.value, "token": secret})
+    else:
+        print(secret)
 
 
 @app.command("ls")
-def list_tokens(data: Data = None) -> None:
+def list_tokens(data: Data = None, as_json: AsJson = False) -> None:
     """List the names, scopes and times of the tokens, not the tokens themselves."""
     with _tokens(data) as tokens:
         rows = [
             (token.name, token.scope.value, f"{datetime.fromtimestamp(token.created_ns / 1e9, UTC):%Y-%m-%dT%H:%M:%SZ}")
             for token in tokens.all()
         ]
-    print_table(_COLUMNS, rows)
+    if as_json:
+        print_json([dict(zip((column.title for column in _COLUMNS), row, strict=True)) for row in rows])
+    else:
+        print_table(_COLUMNS, rows)
 
 
 @app.command("rm")
-def remove(name: Name, data: Data = None) -> None:
+def remove(name: Name, data: Data = None, as_json: AsJson = False) -> None:
     """Revoke a token, and end the browser sessions that logged in with it."""
     with _tokens(data, change="remove token", token=name) as tokens:
         tokens.remove(name)
+    if as_json:
+        print_json({"name": name})
 
 
 @contextmanager

@@ -5,20 +5,26 @@ from __future__ import annotations
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from tracedock.client import Client, Json
 from tracedock.errors import ApiError, ClientError, DigestMismatchError
 
+from service.cli.output import STDOUT
 from service.cli.progress import stages
-from service.cli.render import Column, grouped, on_terminal, print_facts, print_json, print_table, size, visible
-from service.cli.report import ingest_error, note, report
-from service.cli.selection import ArgsOption, selecting
+from service.cli.quantities import grouped, size
+from service.cli.render import Column, moment, print_facts, print_json, print_table, visible
+from service.cli.report import confirm, ingest_error, note, report, say
+from service.cli.selection import ArgsOption, Json, selecting
 from service.cli.summary import damage, facts
+from service.cli.terminal import on_terminal
+
+if TYPE_CHECKING:
+    from tracedock.client import Client
 
 TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="Id, start of an id, name, or `latest`.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the JSON of the API.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document with exact values.")]
+State = Literal["queued", "ingesting", "ready", "failed"]
 
 _LISTED = (
     Column("id"),
@@ -26,20 +32,29 @@ _LISTED = (
     Column("size", right=True, person=size),
     Column("events", right=True, person=grouped),
     Column("rank", right=True),
-    Column("created"),
-    Column("name"),
+    Column("created", person=moment),
+    Column("name", cut=True),
 )
 
 
 def upload(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE...", exists=True, dir_okay=False, readable=True)
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE…",
+            help="Trace files; `-` reads one from the standard input.",
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until the trace is ready.")] = True,
     open_it: Annotated[bool, typer.Option("--open", help="Open each trace in the Perfetto UI.")] = False,
     group: Annotated[
-        str | None, typer.Option(help="Name of their group, which is created if it does not exist.")
+        str | None,
+        typer.Option(metavar="GROUP", help="Name of their group, which is created if it does not exist."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the trace, by default that of its file; `-` needs one."),
     ] = None,
     resume: Annotated[
         bool, typer.Option(help="Resume after a lost connection; otherwise send each file in one request.")
@@ -53,61 +68,80 @@ def upload(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     any_url: Annotated[
         bool, typer.Option("--any-url", help="With --spool: also send what is meant for other servers.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Upload trace files, and verify their digests. Prints the ids."""
     if bool(files) == bool(spool):
-        raise typer.BadParameter("give either FILE... or --spool FOLDER", param_hint="FILE")
+        raise typer.BadParameter("give either FILE… or --spool FOLDER", param_hint="FILE…")
     client: Client = ctx.obj
     if spool:
         from tracedock.uploading import send_spool  # noqa: PLC0415 - it loads argparse
 
         raise typer.Exit(send_spool(client, spool, any_url=any_url))
+    paths = files or []
+    _check_files(paths, name)
+    sent: list[Json] = []
     refused = False
-    for file in files or ():
+    for file in paths:
         try:
-            trace = send(client, file, wait=wait or open_it, group=group, resume=resume)
+            trace = send(client, file, wait=wait or open_it, name=name, group=group, resume=resume)
         except (ApiError, DigestMismatchError, OSError) as error:
-            note(f"{file}:")  # continue with the other files
+            say(f"{name or file}:")  # continue with the other files
             report(error)
             refused = True
             continue
-        _print_uploaded(trace)
+        sent.append(trace)
+        if not as_json:
+            _print_uploaded(trace)
         if report_of_damage := damage(trace):
-            note(f"{file.name}: {report_of_damage}; see `tracedock show {trace['id']}`.")
+            note(f"{trace['name']}: {report_of_damage}; see `tracedock show {trace['id']}`.")
         failed = ingest_error(trace)
         if failed:
             report(failed)
             refused = True
         elif open_it:
-            _open_link(client.perfetto_url(trace["id"]))
+            _open_link(client.perfetto_url(trace["id"]), printed=not as_json)
+    if as_json:
+        print_json(sent)
     if refused:
         raise typer.Exit(1)
 
 
-def send(client: Client, file: Path, *, wait: bool, group: str | None = None, resume: bool = True) -> dict[str, Any]:
-    """Upload a file with progress, and return its trace."""
-    name = file.name
+def _check_files(paths: list[Path], name: str | None) -> None:
+    """Raise `typer.BadParameter` unless all files exist, and the name, if there is one, is for one of them."""
+    if missing := next((file for file in paths if file != STDOUT and not file.is_file()), None):
+        reason = "this is a folder" if missing.is_dir() else "no such file"
+        raise typer.BadParameter(f"{missing}: {reason}", param_hint="FILE…")
+    if name is None and STDOUT in paths:
+        raise typer.BadParameter("the standard input has no name; give one", param_hint="--name")
+    if name is not None and len(paths) > 1:
+        raise typer.BadParameter(f"one name for {len(paths)} files", param_hint="--name")
+
+
+def send(
+    client: Client, file: Path, *, wait: bool, name: str | None = None, group: str | None = None, resume: bool = True
+) -> Json:
+    """Upload a file, or the standard input if it is `-`, with progress, and return its trace."""
+    shown_name = name or file.name
 
     def on_retry(error: ClientError, pause_s: float) -> None:
-        note(f"{name}: {error}; retrying in {pause_s:g} s")
+        note(f"{shown_name}: {error}; retrying in {pause_s:g} s")
 
     with stages() as progress:
         return client.upload(
-            file, group=group, resume=resume, wait=wait,
-            on_bytes=progress.uploading(name), on_ingest=progress.ingesting(name), on_retry=on_retry,
+            sys.stdin.buffer if file == STDOUT else file, name=name, group=group, resume=resume, wait=wait,
+            on_bytes=progress.uploading(shown_name), on_ingest=progress.ingesting(shown_name), on_retry=on_retry,
         )  # fmt: skip
 
 
 def list_traces(
     ctx: typer.Context,
-    state: Annotated[
-        str | None, typer.Option(help="Only traces in this state: queued, ingesting, ready or failed.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Only traces with this text in their name.")] = None,
+    state: Annotated[State | None, typer.Option(help="Only traces in this state.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="PART", help="Only traces with this text in their name.")] = None,
     parent: Annotated[
         str | None, typer.Option(metavar="TRACE", help="Only traces that were derived from this one.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Maximum number of traces; 0 for all.")] = 50,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Maximum number of traces; 0 for all.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the traces, newest first."""
@@ -134,7 +168,7 @@ def show(ctx: typer.Context, trace: TraceArgument, as_json: AsJson = False) -> N
 
 
 @selecting
-def open_trace(
+def open_trace(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
     trace: TraceArgument,
     selection: Json | None,
@@ -142,6 +176,7 @@ def open_trace(
     listener: Annotated[
         bool, typer.Option("--listener", help="Serve this trace on the server's local Perfetto port, usually 9001.")
     ] = False,
+    as_json: AsJson = False,
     args: ArgsOption = "all",
     slice_: Annotated[
         str | None,
@@ -175,15 +210,19 @@ def open_trace(
         note(f"{resolved['name']} is {resolved['state']}; the link works once it is ready.")
     elif selection or slice_:
         client.check_perfetto(resolved["id"], selection=selection, args=args, slice_=slice_)
-    print(link)
+    if as_json:
+        print_json({"trace": resolved["id"], "url": link})
+    else:
+        print(link)
     if browser:
         _browse(link)
 
 
 def remove(
     ctx: typer.Context,
-    traces: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Ids, names, or `latest`.")],
+    traces: Annotated[list[str], typer.Argument(metavar="TRACE…", help="Ids, names, or `latest`.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete traces, with their columns and engines."""
     client: Client = ctx.obj
@@ -192,15 +231,18 @@ def remove(
         _confirm(resolved)
     for trace in resolved:
         client.delete(trace["id"])
-        print(f"deleted {trace['id']}  {visible(trace['name'])}" if on_terminal() else trace["id"])
+        if not as_json:
+            print(f"deleted {trace['id']}  {visible(trace['name'])}" if on_terminal() else trace["id"])
+    if as_json:
+        print_json([{"id": trace["id"], "name": trace["name"]} for trace in resolved])
 
 
 def _confirm(traces: list[dict[str, Any]]) -> None:
     if not sys.stdin.isatty():
         raise typer.BadParameter("confirmation requires a terminal; add --yes", param_hint="--yes")
     for trace in traces:
-        note(f"{trace['id']}  {trace['name']}")
-    typer.confirm(f"Delete {len(traces)} trace{'s' if len(traces) > 1 else ''}?", abort=True, err=True)
+        say(f"{trace['id']}  {trace['name']}")
+    confirm(f"Delete {len(traces)} trace{'s' if len(traces) > 1 else ''}?")
 
 
 def _row(trace: dict[str, Any]) -> tuple[Any, ...]:
@@ -216,8 +258,9 @@ def _print_uploaded(trace: dict[str, Any]) -> None:
         print(trace["id"], flush=True)
 
 
-def _open_link(link: str) -> None:
-    print(link, flush=True)
+def _open_link(link: str, *, printed: bool) -> None:
+    if printed:
+        print(link, flush=True)
     _browse(link)
 
 

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-from tracedock.client import Json, ReportForm
 
 from service.cli import local
 from service.cli.arguments import file_of
-from service.cli.render import on_terminal
-from service.cli.selection import selecting
-from service.cli.split_merge import LocalArgument
+from service.cli.output import Force, OutputFile, destination
+from service.cli.selection import Json, selecting
+from service.cli.split_merge import TargetArgument
 from service.cli.sql import write_bytes
+from service.cli.terminal import on_terminal
 
 _MARKDOWN_SUFFIXES = (".md", ".markdown")
 
 
 @selecting
-def write_report(
+def write_report(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     ctx: typer.Context,
-    trace: LocalArgument,
+    trace: TargetArgument,
     selection: Json | None,
     others: Annotated[
         list[Path] | None,
         typer.Option("--with", metavar="FILE", help="Of local files: a further rank of the run (repeatable)."),
     ] = None,
     form: Annotated[
-        ReportForm | None,
+        Literal["html", "markdown"] | None,
         typer.Option("--format", "-f", help="By default that of the suffix of --output, else markdown."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file; it appears when it is complete.")
-    ] = None,
+    output: OutputFile = None,
+    force: Force = False,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, max=3600, help="Wait for traces that are not ready.")
     ] = 0,
@@ -43,6 +42,7 @@ def write_report(
     TRACE may also be the id or the name of a group, for a report on the run. Local files need no server. HTML is one
     file that needs no network; Markdown has at most ten rows of each table.
     """
+    output = destination(output, force=force)
     form = form or ("html" if output and output.suffix.lower() not in _MARKDOWN_SUFFIXES else "markdown")
     if form == "html" and output is None and on_terminal():
         raise typer.BadParameter("html is for a browser; pipe it, or name a file with --output", param_hint="--format")

@@ -187,7 +187,7 @@ def test_analyze_overlay_creates_a_trace_on_the_server(run: Run, ranks_server: S
 
 @pytest.mark.parametrize(
     "options",
-    ["steps --overlay", "critical_path --overlay -f json", "critical_path --force", "critical_path --overlay -o here"],
+    ["steps --overlay", "critical_path --overlay -f json", "critical_path --overlay -o here"],
 )
 def test_analyze_overlay_is_for_the_critical_path_only(run: Run, ranks_server: Server, options: str) -> None:
     assert run("analyze", "rank0.json", *options.split()).exit_code == 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -128,3 +129,17 @@ def test_every_command_has_help() -> None:
         result = CliRunner().invoke(app, [command, "--help"])
         assert result.exit_code == 0
         assert "Usage" in result.stdout
+
+
+def test_answer_of_no_to_a_question_changes_nothing(server: Server, environment: dict[str, str]) -> None:
+    server.traces = [trace("9f2c41d07a3b", "rank0.json")]
+    ours, theirs = os.openpty()
+    os.write(ours, b"n\n")
+    done = subprocess.run(
+        [*COMMAND, "rm", "latest"], env=environment, stdin=theirs, capture_output=True, text=True, check=False
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("aborted: nothing was changed\n")
+    assert len(server.traces) == 1

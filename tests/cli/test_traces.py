@@ -140,9 +140,23 @@ def test_show_prints_exact_facts_into_a_pipe(run: Run, filled_server: Server) ->
     assert facts["oddity"] == "1 (unlinked_kernels) Work on a device whose launch is not in the trace."
 
 
-def test_show_prints_exact_seconds_on_a_terminal(on_terminal: OnTerminal, filled_server: Server) -> None:
+def test_show_prints_readable_and_exact_durations(on_terminal: OnTerminal, filled_server: Server) -> None:
     _, drawn, _ = on_terminal("show", "rank0.json")
-    assert "1.000000001 s" in drawn
+    assert "duration        1.00 s (1,000,000,001 ns)" in drawn
+
+
+def test_show_names_the_group_and_no_empty_labels(run: Run, on_terminal: OnTerminal, server: Server) -> None:
+    processes = [
+        {"pid": 0, "name": "python", "labels": "GPU 0", "events": 1},
+        {"pid": "", "name": None, "labels": None, "events": 1},
+        {"pid": "Spans", "name": None, "labels": None, "events": 1},
+    ]
+    group = {"id": "0bb28b5d9215", "name": "gpt"}
+    server.traces = [trace("9f2c41d07a3b", "rank0.json", group=group, processes=processes)]
+    _, drawn, _ = on_terminal("show", "latest")
+    assert "group           gpt (0bb28b5d9215)" in drawn
+    assert "processes       0 GPU 0, -, Spans" in drawn
+    assert "group\t0bb28b5d9215\n" in run("show", "latest").stdout
 
 
 def test_show_prints_damage_and_its_places(run: Run, on_terminal: OnTerminal, filled_server: Server) -> None:

@@ -1,0 +1,134 @@
+"""The option --json: each command that shows something prints one JSON document, and nothing else on stdout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from service.cli.main import app
+from service.engine import doctor
+from tests.cli.conftest import Run
+from tests.cli.double import Answer, Server, job, json_answer, session, trace
+
+RANK0, RANK1, GROUP = "9f2c41d07a3b", "0a1b2c3d4e5f", "00112233aabb"
+BIG = 9007199254740993
+
+WITHOUT = {
+    "serve": "it runs until it is stopped",
+    "report": "it writes a document of its own format",
+    "completion": "it writes a script",
+}
+"""Commands without the option, and why."""
+
+COMMANDS: dict[str, list[str]] = {
+    "upload": ["a.json", "b.json"],
+    "import": ["/srv/a.json"],
+    "ls": [],
+    "show": [RANK0],
+    "download": [RANK0, "--output", "copy.json"],
+    "rm": [RANK0, "--yes"],
+    "groups": [],
+    "groups show": ["run"],
+    "groups merge": ["run"],
+    "groups rm": ["run"],
+    "analyze": [RANK0, "steps"],
+    "query": [RANK0, "SELECT 1"],
+    "open": [RANK0],
+    "split": [RANK0, "--by", "step"],
+    "merge": [RANK0, RANK1],
+    "doctor": [],
+    "jobs": [],
+    "jobs show": ["3"],
+    "jobs follow": ["3"],
+    "jobs cancel": ["3"],
+    "sessions": [],
+    "sessions close": [RANK0],
+    "imports": [],
+    "imports end": ["1"],
+    "token add": ["laptop", "--scope", "read", "--data", "data"],
+    "token ls": ["--data", "data"],
+    "token rm": ["desktop", "--data", "data"],
+}
+"""Arguments of each command with the option."""
+
+
+def paths(group: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the words of each command that can run; a group runs if it needs no command."""
+    for name, command in group.commands.items():
+        if not isinstance(command, TyperGroup) or command.invoke_without_command:
+            yield prefix + name
+        if isinstance(command, TyperGroup):
+            yield from paths(command, f"{prefix}{name} ")
+
+
+@pytest.fixture
+def full_server(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Server:
+    """Serve an answer to each of the commands, in a folder with two files and a token."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text("[]")
+    run("token", "add", "desktop", "--scope", "read", "--data", "data")
+    monkeypatch.setattr(doctor, "examine", lambda _: [doctor.Finding("engine", True, "v54", "")])
+    made = {"traces": [RANK1], "files": [{"path": "/srv/a.json", "trace": RANK1, "why": None}], "import": None}
+    done = job("done", result=made, eta_s=None)
+    table = {"columns": [{"name": "n", "type": "int", "unit": None, "description": None}], "rows": [[BIG]]}
+    server.traces = [trace(RANK0, "rank0.json"), trace(RANK1, "rank1.json")]
+    server.groups = [{"id": GROUP, "name": "run", "traces": 2, "created_at": "2026-11-20T18:45:00Z", "ranks": []}]
+    server.script("GET", f"/traces/{RANK0}/download", Answer(200, b"[]"))
+    server.script("GET", f"/traces/{RANK0}/analysis/steps", json_answer({"tables": {"steps": table}}))
+    server.script("POST", f"/traces/{RANK0}/query", json_answer(table))
+    for path in ("traces/import", f"groups/{GROUP}/merge", f"traces/{RANK0}/split", "traces/merge"):
+        server.script("POST", f"/{path}", json_answer(done, 202))
+    server.script("DELETE", f"/groups/{GROUP}", Answer(204))
+    server.script("GET", "/jobs", json_answer({"jobs": [done], "next": None}))
+    server.script("GET", "/jobs/3", *[json_answer(done)] * 3)
+    server.script("DELETE", "/jobs/3", json_answer(done))
+    server.script("GET", "/sessions", json_answer({"sessions": [session(RANK0, "ready")], "memory": {}}))
+    server.script("DELETE", f"/traces/{RANK0}/session", Answer(204))
+    server.script("GET", "/imports", json_answer({"imports": [{"id": "1"}]}))
+    server.script("DELETE", "/imports/1", json_answer({"id": "1", "taken": 2}))
+    return server
+
+
+def test_every_command_is_walked() -> None:
+    assert {*COMMANDS} | {*WITHOUT} == {*paths(get_command(app))}
+    assert not {*COMMANDS} & {*WITHOUT}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_is_one_document_on_one_line(run: Run, full_server: Server, command: str) -> None:
+    result = run(*command.split(), *COMMANDS[command], "--json")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("\n") == 1
+    assert isinstance(json.loads(result.stdout), dict | list)
+
+
+def test_json_of_several_things_is_a_list_of_them(run: Run, full_server: Server) -> None:
+    sent = json.loads(run("upload", "a.json", "b.json", "--json", "--no-wait").stdout)
+    assert [trace["name"] for trace in sent] == ["a.json", "b.json"]
+    removed = json.loads(run("rm", "--yes", RANK0, RANK1, "--json").stdout)
+    assert removed == [{"id": RANK0, "name": "rank0.json"}, {"id": RANK1, "name": "rank1.json"}]
+
+
+def test_json_of_a_query_has_exact_integers(run: Run, full_server: Server) -> None:
+    assert f"[[{BIG}]]" in run("query", RANK0, "SELECT 1", "--json").stdout
+
+
+def test_json_of_files_names_the_new_file(run: Run, full_server: Server) -> None:
+    document = json.loads(run("download", RANK0, "-o", "copy.json", "--json").stdout)
+    assert document == {"file": "copy.json", "size": 2}
+    refused = run("download", RANK0, "-o", "-", "--json")
+    assert (refused.exit_code, "--json" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", [["query", RANK0, "SELECT 1"], ["analyze", RANK0, "steps"]])
+def test_json_with_another_format_is_refused(run: Run, full_server: Server, command: list[str]) -> None:
+    assert run(*command, "--json", "--format", "json").exit_code == 0
+    refused = run(*command, "--json", "--format", "csv")
+    assert (refused.exit_code, "not csv" in refused.stderr) == (2, True)
