@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tracedock.client import Client
 from tracedock.errors import ClientError
 from tracedock.gate.defaults import LEVEL, LIMIT, WAIT_S, WARMUP, exit_code_of
 
@@ -20,6 +19,7 @@ from service.cli.report import report
 from service.cli.traces import AsJson
 
 if TYPE_CHECKING:
+    from tracedock.client import Client
     from tracedock.gate.command import Resolve
     from tracedock.gate.rules import Figure
     from tracedock.gate.runs import Run
