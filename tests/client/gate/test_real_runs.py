@@ -1,4 +1,4 @@
-"""The gate tells real runs of PyTorch apart: the same program passes, and one that computes its forward pass twice fails.
+"""The gate tells real runs of PyTorch apart: the same program passes; one that computes forward twice fails.
 
 TORCH_PYTHON names the interpreter of an environment with torch. The machine must be quiet: the steps are timed.
 """
