@@ -78,7 +78,7 @@ class Shipper:
                         self._send(entry)
                     except Exception as error:  # noqa: BLE001 - whatever it is, the traces stay, and the next pass tries again
                         if not self._is_refused(error):
-                            self._report_trouble(error)
+                            self.report_trouble(error)
                             return False
                         self._report(
                             identity, f"The server refuses {identity}: {error} {_advice(error)} The file stays."
@@ -142,7 +142,8 @@ class Shipper:
         status = getattr(error, "status", 0)
         return isinstance(error, DigestMismatchError) or (400 <= status < 500 and status not in _PASSING)
 
-    def _report_trouble(self, error: Exception) -> None:
+    def report_trouble(self, error: Exception) -> None:
+        """Report an error that may pass."""
         reason = (str(error) or type(error).__name__).splitlines()[0]
         key = f"{type(error).__name__} {getattr(error, 'status', '')}"
         self._report(key, f"{reason} {_advice(error)} The traces stay in {self._spool.folder} until then.")
@@ -203,7 +204,12 @@ def _send(shipper: Shipper, is_last: Event) -> None:
     pause = PAUSE_S
     while True:
         ends = is_last.is_set()  # seen before the pass, so that the last pass sees all compressed traces
-        if shipper.send_all():
+        try:
+            is_done = shipper.send_all()
+        except OSError as error:  # of the folder
+            shipper.report_trouble(error)
+            is_done = False
+        if is_done:
             if ends:
                 return
             is_last.wait(POLL_S)
@@ -232,7 +238,7 @@ def _lower_priority(nice: int) -> None:
 
 
 def _advice(error: Exception) -> str:
-    return _ADVICE.get(getattr(error, "status", 0), "")
+    return "" if isinstance(error, OSError) else _ADVICE.get(getattr(error, "status", 0), "")
 
 
 def _sha256(path: Path) -> str:

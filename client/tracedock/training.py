@@ -223,7 +223,7 @@ class Handler:
 
     def _warn_of_pending(self) -> None:
         _log.warning(
-            "tracedock: %d traces are not yet sent. A background process goes on for at most %.0f s after this program;"
+            "tracedock: traces not yet sent: %d. A background process goes on for at most %.0f s after this program;"
             " `tracedock upload --spool %s` sends what is left.",
             self.pending(), self._linger_s, self._spool.folder,
         )  # fmt: skip

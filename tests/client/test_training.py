@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -184,7 +186,7 @@ def test_call_returns_and_the_trace_stays_without_a_server(
     until(lambda: any(name.endswith(".trace.json.gz") for name in left(spool)))
     assert not send.close(0.1)
     assert send.pending() == 1
-    assert "1 traces are not yet sent" in caplog.text
+    assert "traces not yet sent: 1" in caplog.text
     if server_is == "down":
         until(lambda: bool(send._log_path.read_bytes()))
         send(Profiler())
@@ -257,6 +259,19 @@ def test_full_spool_drops_the_newest_trace_and_says_so(
     assert send.pending() in (1, 2)
     assert caplog.text.count("The new trace is dropped") == 1
     assert "spool_bytes" in caplog.text
+
+
+def test_disk_without_room_for_another_trace_drops_it(
+    down: str, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send = make(down)
+    send(Profiler())
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=len(BODY) - 1))
+    dropped = Profiler()
+    send(dropped)
+    assert dropped.exports == 0
+    assert send.pending() == 1
+    assert f"its disk has {len(BODY) - 1} bytes left" in caplog.text
 
 
 def test_trace_larger_than_the_spool_is_removed(
@@ -399,7 +414,7 @@ def test_trainer_does_not_wait_at_its_end_and_the_background_process_does_not_ho
         output, complaint = training.communicate(timeout=PATIENCE_S)
     assert training.returncode == 0
     assert output == ""
-    assert "1 traces are not yet sent" in complaint
+    assert "traces not yet sent: 1" in complaint
     assert time.monotonic() - started < 30  # far less than the 600 s of the background process
     [shipper] = shippers(spool)
     shipper.kill()

@@ -2,7 +2,7 @@
 
     python torch_program.py trace.json --forwards 1
 
-It writes a trace of steps with `active` steps. `--forwards 2` computes the forward pass twice, as a slower model would.
+It writes a trace of `STEPS` steps. `--forwards 2` computes the forward pass twice, as a slower model would.
 """
 
 import argparse
