@@ -76,6 +76,11 @@ def group_path(group: Ref) -> str:
     return f"groups/{quote(id_of(group), safe='')}"
 
 
+def baseline_path(name: str) -> str:
+    """Return the path of a baseline below the API."""
+    return f"baselines/{quote(name, safe='')}"
+
+
 def job_path(job: Ref) -> str:
     """Return the path of a job below the API."""
     return f"jobs/{quote(id_of(job), safe='')}"

@@ -111,7 +111,7 @@ def _ranked(columns: Columns, scope: Scope, values: pa.Table) -> pa.Table:
 def _steps(scope: Scope, windows: Windows) -> pa.Table:
     activity = activity_of(scope, "exact")
     totals = windows.ends - windows.starts
-    busy = activity.work.covered().between(windows.starts, windows.ends)
+    busy = activity.work.coverage().between(windows.starts, windows.ends)
     no_work = np.full(len(windows), not len(activity.work.starts))
     exposed = hidden_communication(windows, activity.covers)["communication_ns"]
     return table_of(

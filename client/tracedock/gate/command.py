@@ -118,18 +118,14 @@ def rendered(verdict: Verdict, form: str, url: str, junit_undecided: str) -> str
 def run_baseline(client: Client, action: str, name: str = "", target: str = "", *, as_json: bool = False) -> int:
     """List the baselines (`ls`), or `show`, `set` or `rm` one; return the exit code."""
     if action == "rm":
-        server.delete_baseline(client, name)
+        client.delete_baseline(name)
         return PASSED
     if action == "ls":
-        found: Any = list(server.baselines(client))
+        found: Any = list(client.baselines())
         rows = found
     else:
         is_set = action == "set"
-        found = (
-            server.set_baseline(client, name, server.find_target(client, target))
-            if is_set
-            else server.baseline(client, name)
-        )
+        found = client.set_baseline(name, server.find_target(client, target).id) if is_set else client.baseline(name)
         rows = [found] if is_set else [{"name": name, **entry} for entry in found["history"]]
     if as_json:
         print(json.dumps(found))

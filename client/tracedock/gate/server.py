@@ -1,13 +1,12 @@
-"""Runs and baselines on a server."""
+"""Runs on a server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-from tracedock.client import Client, Json
+from tracedock.client import Client
 from tracedock.errors import ApiError
 from tracedock.gate.defaults import WAIT_S
 from tracedock.gate.rules import Figure
@@ -36,7 +35,7 @@ def find_target(client: Client, text: str) -> Target:
         AmbiguousTargetError: a trace and a group match.
     """
     if text.startswith(BASELINE_PREFIX):
-        found = baseline(client, text[len(BASELINE_PREFIX) :])
+        found = client.baseline(text[len(BASELINE_PREFIX) :])
         if found["target"] is None:
             detail = (
                 f"The {found['kind']} {found['target_name']!r} of the baseline {found['name']!r} was deleted. Set it"
@@ -71,34 +70,3 @@ def run_of(client: Client, target: Target, figures: Iterable[Figure], wait: floa
     failed = [f"{rank['name']} is left out: it could not be read." for rank in ranks if rank["state"] == "failed"]
     traces = [(rank["name"], rank["trace"]) for rank in ranks if rank["state"] != "failed"]
     return Run(target.name, tables, "group", target.id, traces, [*notes, *failed])
-
-
-# `Client` has no methods for baselines yet; these use the requests on which its methods are built.
-
-
-def baseline(client: Client, name: str) -> Json:
-    """Return a baseline: `{"name", "kind", "target", "target_name", "set_at", "history"}`."""
-    return client._json("GET", _path(name))  # noqa: SLF001
-
-
-def baselines(client: Client) -> Iterable[Json]:
-    """Yield all baselines, by name."""
-    after = ""
-    while after is not None:
-        page = client._json("GET", "baselines", params={"limit": 500, "after": after})  # noqa: SLF001
-        yield from page["baselines"]
-        after = page["next"]
-
-
-def set_baseline(client: Client, name: str, target: Target) -> Json:
-    """Set a baseline to a trace or a group, and return it."""
-    return client._json("PUT", _path(name), json={"target": target.id})  # noqa: SLF001
-
-
-def delete_baseline(client: Client, name: str) -> None:
-    """Delete a baseline with its history; traces and groups stay."""
-    client._done("DELETE", _path(name))  # noqa: SLF001
-
-
-def _path(name: str) -> str:
-    return f"baselines/{quote(name, safe='')}"
