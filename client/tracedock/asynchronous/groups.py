@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from tracedock.asynchronous.resource import AsyncResource
 from tracedock.errors import (
@@ -18,9 +18,6 @@ from tracedock.messages import (
     group_path,
     id_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class AsyncGroups(AsyncResource):

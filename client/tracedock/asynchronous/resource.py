@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Optional
+from typing import Any, Literal, Optional
 
 from tracedock.asynchronous.connection import Connection
 from tracedock.messages import (
@@ -12,9 +12,6 @@ from tracedock.messages import (
     given,
     patience,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _PAGE = 200
 FOLLOW_S = 1  # seconds for which the server holds a request for progress open

@@ -14,7 +14,7 @@ from tracedock.gate.defaults import WAIT_S, WARMUP
 from tracedock.gate.rendering import aligned, number, shown, visible
 from tracedock.gate.rules import Figure, RuleError, matches
 from tracedock.gate.runs import Samples, samples_of
-from tracedock.gate.server import Target, baseline, run_of
+from tracedock.gate.server import Target, run_of
 from tracedock.gate.significance import Value
 from tracedock.gate.verdicts import TESTS, summary
 
@@ -92,7 +92,7 @@ def uploads_named(client: Client, pattern: str, limit: int) -> list[tuple[str, T
 
 def uploads_of_baseline(client: Client, name: str, limit: int) -> list[tuple[str, Target]]:
     """Return the latest targets of a baseline, in order of time; a deleted one has an empty id."""
-    entries = baseline(client, name)["history"][:limit]
+    entries = client.baseline(name)["history"][:limit]
     return [
         (entry["set_at"], Target(entry["kind"], entry["target"] or "", entry["target_name"]))
         for entry in reversed(entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from tracedock.errors import (
     ApiError,
@@ -19,9 +19,6 @@ from tracedock.messages import (
     id_of,
 )
 from tracedock.synchronous.resource import Resource
-
-if TYPE_CHECKING:
-    pass
 
 
 class Groups(Resource):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Optional
+from typing import Any, Literal, Optional
 
 from tracedock.messages import (
     Json,
@@ -13,9 +13,6 @@ from tracedock.messages import (
     patience,
 )
 from tracedock.synchronous.connection import Connection
-
-if TYPE_CHECKING:
-    pass
 
 _PAGE = 200
 FOLLOW_S = 1  # seconds for which the server holds a request for progress open
