@@ -591,16 +591,16 @@ class Groups(Shape):
 class BaselineEntry(Shape):
     """A trace or a group that a baseline has, or once had, as its target."""
 
-    kind: Literal["trace", "group"]
+    kind: Literal["trace", "group"] = Field(description="what the target is")
     target: str | None = Field(description="the id of the trace or the group; null once it is deleted")
     target_name: str = Field(description="the name of the target when the baseline was set to it")
-    set_at: str
+    set_at: Timestamp = Field(description="when the baseline was set to it")
 
 
 class BaselineInBrief(BaselineEntry):
     """A baseline with its present target."""
 
-    name: str
+    name: str = Field(description="its name")
 
 
 class Baseline(BaselineInBrief):
@@ -612,7 +612,7 @@ class Baseline(BaselineInBrief):
 class Baselines(Shape):
     """A page of baselines."""
 
-    baselines: list[BaselineInBrief]
+    baselines: list[BaselineInBrief] = Field(description="by name")
     next: str | None = Field(description="`after` of the following page")
 
 

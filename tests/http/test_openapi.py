@@ -29,11 +29,12 @@ TOKEN = "a-token-of-the-tests"
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPERATIONS = [
     *("beginUpload", "cancelJob", "changeGroup", "changeTrace", "checkHealth", "checkReadiness", "closeSession"),
-    *("createGroup", "deleteGroup", "deleteTrace", "downloadTrace", "endImport", "endUpload", "followJob", "getAccess"),
-    *("getEnvelope", "getGroup", "getGroupReport", "getImport", "getJob", "getListener", "getMetrics", "getSession"),
-    *("getTrace", "getTraceReport", "getUpload", "getUploadOffset", "getUploadOptions", "importTraces", "listAnalyses"),
-    *("listGroupAnalyses", "listGroups", "listImports", "listJobs", "listLibrary", "listSessions", "listTraces"),
-    *("mergeGroup", "mergeTraces", "openPerfetto", "openSession", "overlayTrace", "overrideUploadMethod", "runQuery"),
+    *("createGroup", "deleteBaseline", "deleteGroup", "deleteTrace", "downloadTrace", "endImport", "endUpload"),
+    *("followJob", "getAccess", "getBaseline", "getEnvelope", "getGroup", "getGroupReport", "getImport", "getJob"),
+    *("getListener", "getMetrics", "getSession", "getTrace", "getTraceReport", "getUpload", "getUploadOffset"),
+    *("getUploadOptions", "importTraces", "listAnalyses", "listBaselines", "listGroupAnalyses", "listGroups"),
+    *("listImports", "listJobs", "listLibrary", "listSessions", "listTraces", "mergeGroup", "mergeTraces"),
+    *("openPerfetto", "openSession", "overlayTrace", "overrideUploadMethod", "runQuery", "setBaseline"),
     *("setListener", "splitTrace", "uploadChunk", "uploadTrace"),
 ]
 """The ids of all operations but analyses. Generated clients name functions after them: a change breaks programs."""

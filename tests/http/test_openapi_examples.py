@@ -21,7 +21,7 @@ RANKS = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
 IDS = ("14d77f0f19d4", "5a41c02f9be7")
 """The ids of traces in the examples."""
 SHOWN = {
-    *("GroupChange", "GroupMerge", "GroupRequest", "ImportRequest", "ListenerChoice", "MergeRequest"),
+    *("BaselineTarget", "GroupChange", "GroupMerge", "GroupRequest", "ImportRequest", "ListenerChoice", "MergeRequest"),
     *("OverlayRequest", "QueryRequest", "SplitRequest", "TraceChange"),
 }
 """The bodies of requests, each of which has examples."""
@@ -93,7 +93,7 @@ def test_server_accepts_the_examples_of_a_body(
     method, path, _ = bodies(document)[name]
     for example in document["components"]["schemas"][name]["examples"]:
         group = server.api.post("/groups", json={"name": f"{name} {json.dumps(example)}"[:200], "traces": traces})
-        where = path.replace("{trace_id}", subject).replace("{group_id}", group.json()["id"])
+        where = path.replace("{trace_id}", subject).replace("{group_id}", group.json()["id"]).replace("{name}", "main")
         text = json.dumps(example).replace(IDS[0], traces[0]).replace(IDS[1], traces[1])
         answer = server.api.request(
             method, server.url + where, content=text, params={"wait": PATIENCE_S} if _waits(name) else {}
@@ -104,7 +104,7 @@ def test_server_accepts_the_examples_of_a_body(
 
 
 def _waits(name: str) -> bool:
-    return name not in ("GroupChange", "GroupRequest", "ListenerChoice", "TraceChange")
+    return name not in ("BaselineTarget", "GroupChange", "GroupRequest", "ListenerChoice", "TraceChange")
 
 
 def test_example_of_a_problem_is_what_the_server_sends(document: Json, server: Server) -> None:
