@@ -15,7 +15,7 @@ from tracedock.gate import parser as gating
 PASSED, REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 130, 141
 SERVER_COMMANDS = (
     *("import", "ls", "show", "download", "rm", "groups", "analyze", "report", "query", "open", "split", "merge"),
-    *("serve", "doctor", "jobs", "sessions", "imports", "token"),
+    *("serve", "doctor", "jobs", "sessions", "imports", "token", "mcp", "completion"),
 )
 """Commands of the package tracedock-server alone."""
 _SERVER, _GROUP = "tracedock-server", "tracedock.command"

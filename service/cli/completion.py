@@ -32,7 +32,8 @@ _DEFAULT_URL = "http://127.0.0.1:8700"
 ANALYSES = (
     "temporal_breakdown", "idle_breakdown", "comm_overlap", "kernel_breakdown", "kernel_sequences", "launch_stats",
     "queue_length", "memory_bandwidth", "operators", "steps", "gpu_summary", "counters", "annotations", "modules",
-    "call_stacks", "memory", "collectives", "dataloader", "recommendations", "compare", "critical_path", "overview",
+    "call_stacks", "memory", "collectives", "dataloader", "recommendations", "compare", "step_figures",
+    "critical_path", "overview",
 )  # fmt: skip
 """Names of the analyses: a copy of the catalogue's, which is slow to import."""
 

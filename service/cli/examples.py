@@ -49,6 +49,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tracedock query latest - < kernels.sql",
     ),
     "open": ("tracedock open latest --browser", "tracedock open latest --steps 3"),
+    "gate": (
+        "tracedock gate @main latest --rule 'step.median<+3%'",
+        "tracedock gate ./before.json.gz ./after.json.gz --rule 'kernel:nccl*.sum<+10%' --output gate.xml",
+    ),
+    "baseline": ("tracedock baseline", "tracedock baseline set main latest"),
+    "baseline show": ("tracedock baseline show main",),
+    "baseline set": ("tracedock baseline set main run-7",),
+    "baseline rm": ("tracedock baseline rm main",),
+    "history": ("tracedock history step.median --name 'main-*'", "tracedock history step.median --baseline main"),
     "split": (
         "tracedock split latest --by step",
         "tracedock split latest --by size --value 100MB --dry-run",
@@ -60,6 +69,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "serve": ("tracedock serve", "tracedock serve --port 8800 --data /var/lib/tracedock"),
     "doctor": ("tracedock doctor",),
+    "mcp": ("tracedock mcp", "tracedock --url https://traces.example mcp"),
     "jobs": ("tracedock jobs --state running", "tracedock jobs follow 12"),
     "jobs show": ("tracedock jobs show 12",),
     "jobs follow": ("tracedock jobs follow 12",),

@@ -19,7 +19,7 @@ RUN = "dlrm"
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with the run."""
     server = Server(tmp_path_factory.mktemp("dlrm") / "data").start()
-    paths = sorted((SHARED / "dlrm_8_ranks").iterdir()) + sorted(EXAMPLES.iterdir())
+    paths = sorted((SHARED / "dlrm_8_ranks").iterdir()) + sorted(EXAMPLES.glob("*.json.gz"))
     for path in paths:
         group = RUN if path.parent.name.startswith("dlrm") else "gpt"
         server.api.put(f"/traces/{path.name}", params={"group": group, "wait": PATIENCE_S}, content=path.read_bytes())
@@ -57,7 +57,7 @@ def test_agent_finds_the_late_rank_in_few_calls_and_bytes(transport: Transport, 
 
 
 def test_agent_finds_the_rank_whose_loader_is_slow_in_the_examples(server: Server) -> None:
-    for path in sorted(EXAMPLES.iterdir()):
+    for path in sorted(EXAMPLES.glob("*.json.gz")):
         server.api.put(f"/traces/{path.name}", params={"group": "late", "wait": PATIENCE_S}, content=path.read_bytes())
 
     async def conversation(agent: Agent) -> tuple[list[str], int]:

@@ -18,7 +18,7 @@ from tests.docs.pages import EXAMPLES
 from tests.server import Server
 from tests.waiting import PATIENCE_S
 
-GPT = sorted(EXAMPLES.iterdir())
+GPT = sorted(EXAMPLES.glob("*.json.gz"))
 RUN = "gpt of the agents"
 
 

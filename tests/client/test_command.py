@@ -67,7 +67,7 @@ def test_command_of_the_server_names_the_package_that_it_needs(capsys: pytest.Ca
 def test_client_knows_all_commands_of_the_server() -> None:
     names = {each.name or "" for each in app.registered_commands} | {each.name or "" for each in app.registered_groups}
     names |= {each.callback.__name__ for each in app.registered_commands if not each.name and each.callback}
-    assert names - {""} == {*command.SERVER_COMMANDS, "upload"}
+    assert names - {""} == {*command.SERVER_COMMANDS, "upload", "gate", "baseline", "history"}
 
 
 def test_console_script_runs_the_full_command_line_if_the_server_is_installed(

@@ -13,6 +13,7 @@ PAGES += sorted((ROOT / "docs").glob("*.md"))
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ID = re.compile(r"\b[0-9a-f]{12}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z")
+_MINUTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d\b")
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def agree(shown: str, output: str) -> bool:
 def _normalized(text: str) -> str:
     """The text with all ids and times replaced by constants, without trailing spaces."""
     text = _TIME.sub("2026-01-01T00:00:00.000Z", _ID.sub("0123456789ab", text))
+    text = _MINUTE.sub("2026-01-01 00:00", text)
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 
