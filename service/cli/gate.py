@@ -185,9 +185,9 @@ def set_to(
 
 
 @app.command()
-def rm(ctx: typer.Context, name: NameArgument) -> None:
+def rm(ctx: typer.Context, name: NameArgument, as_json: AsJson = False) -> None:
     """Delete a baseline with its history; its traces and groups stay."""
-    _baseline(ctx.obj, "rm", name)
+    _baseline(ctx.obj, "rm", name, as_json=as_json)
 
 
 def _baseline(client: Client, action: str, name: str = "", target: str = "", *, as_json: bool = False) -> None:

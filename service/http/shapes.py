@@ -23,6 +23,9 @@ Cell = TypeAliasType("Cell", int | float | str | None)
 TraceFormat = Literal["json", "json.gz", "json.zst"]
 """The format of a file."""
 
+BaselineKind = Literal["trace", "group"]
+"""What a baseline has as its target."""
+
 JobPriority = Literal["interactive", "bulk"]
 """The place of a job in the queue."""
 
@@ -591,7 +594,7 @@ class Groups(Shape):
 class BaselineEntry(Shape):
     """A trace or a group that a baseline has, or once had, as its target."""
 
-    kind: Literal["trace", "group"] = Field(description="what the target is")
+    kind: BaselineKind = Field(description="what the target is")
     target: str | None = Field(description="the id of the trace or the group; null once it is deleted")
     target_name: str = Field(description="the name of the target when the baseline was set to it")
     set_at: Timestamp = Field(description="when the baseline was set to it")

@@ -23,6 +23,8 @@ WITHOUT = {
     "serve": "it runs until it is stopped",
     "report": "it writes a document of its own format",
     "completion": "it writes a script",
+    "mcp": "it talks to an agent",
+    "gate": "its verdict has forms of its own, one of them JSON",
 }
 """Commands without the option, and why."""
 
@@ -51,6 +53,11 @@ COMMANDS: dict[str, list[str]] = {
     "sessions close": [RANK0],
     "imports": [],
     "imports end": ["1"],
+    "baseline": [],
+    "baseline show": ["main"],
+    "baseline set": ["main", RANK0],
+    "baseline rm": ["main"],
+    "history": ["step.median"],
     "token add": ["laptop", "--scope", "read", "--data", "data"],
     "token ls": ["--data", "data"],
     "token rm": ["desktop", "--data", "data"],
@@ -92,6 +99,18 @@ def full_server(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     server.script("GET", "/sessions", json_answer({"sessions": [session(RANK0, "ready")], "memory": {}}))
     server.script("DELETE", f"/traces/{RANK0}/session", Answer(204))
     server.script("GET", "/imports", json_answer({"imports": [{"id": "1"}]}))
+    baseline = {
+        "name": "main",
+        "kind": "trace",
+        "target": RANK0,
+        "target_name": "rank0.json",
+        "set_at": "",
+        "history": [],
+    }
+    server.script("GET", "/baselines", json_answer({"baselines": [baseline], "next": None}))
+    server.script("GET", "/baselines/main", json_answer(baseline))
+    server.script("PUT", "/baselines/main", json_answer(baseline))
+    server.script("DELETE", "/baselines/main", Answer(204))
     server.script("DELETE", "/imports/1", json_answer({"id": "1", "taken": 2}))
     return server
 

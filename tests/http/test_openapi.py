@@ -367,4 +367,5 @@ def test_operations_that_accept_an_idempotency_key_say_so(document: Json) -> Non
     }
     assert accepting == {
         *("uploadTrace", "beginUpload", "importTraces", "splitTrace", "mergeTraces", "createGroup", "mergeGroup"),
+        "overlayTrace",
     }

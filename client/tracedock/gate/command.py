@@ -119,6 +119,8 @@ def run_baseline(client: Client, action: str, name: str = "", target: str = "", 
     """List the baselines (`ls`), or `show`, `set` or `rm` one; return the exit code."""
     if action == "rm":
         client.delete_baseline(name)
+        if as_json:
+            print(json.dumps({"name": name}))
         return PASSED
     if action == "ls":
         found: Any = list(client.baselines())

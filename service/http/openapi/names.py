@@ -8,7 +8,7 @@ from service.analysis.facts.step_windows import StepBounds
 from service.analysis.parameters import Parameters, WorkParameters
 from service.http.routes.analysis import Form
 from service.http.routes.reports import ReportForm
-from service.http.shapes import JobPriority, TraceFormat
+from service.http.shapes import BaselineKind, JobPriority, TraceFormat
 from service.store.file_import import Mode
 from service.trace.piece import Align, By
 from service.trace.selection_fields import Args, Straddle
@@ -36,6 +36,7 @@ _SHARED: dict[str, tuple[Any, ...]] = {
         "ActivityRules": Rules,
         "Alignment": Align,
         "AnalysisFormat": Form,
+        "BaselineKind": BaselineKind,
         "EventArgs": Args,
         "ExternalIdKind": ExternalIdKind,
         "ImportMode": Mode,
