@@ -14,7 +14,6 @@ import errno
 import hashlib
 import os
 import random
-import re
 import sys
 import time
 from contextlib import suppress
@@ -118,14 +117,11 @@ class Shipper:
             self._report("compression", f"{error}: traces are sent without compression. {advice}")
 
     def _send(self, entry: Entry) -> None:
-        description = self._spool.description(entry.identity)
-        path, name = entry.compressed, str(description["name"])
-        if not path.exists():
-            if entry.identity not in self._uncompressed:
-                return  # its turn comes once it is compressed
-            path, name = entry.plain, re.sub(r"\.gz$", "", name)
-        if not self._has_arrived(path, name):
-            self._client.upload(path, name=name, group=description.get("group"))
+        if not entry.compressed.exists() and entry.identity not in self._uncompressed:
+            return  # its turn comes once it is compressed
+        trace = self._spool.trace(entry)
+        if not self._has_arrived(trace.path, trace.name):
+            self._client.upload(trace.path, name=trace.name, group=trace.group, key=trace.key)
         entry.remove()
 
     def _has_arrived(self, path: Path, name: str) -> bool:

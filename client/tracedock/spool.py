@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -25,13 +26,31 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, Optional
 
 COMPRESSION_LEVEL = 3
 _PIECE = 1 << 20
 _STRAY_S = 7 * 86400
 """Age of files of ended processes at which they are removed."""
 _HIDDEN = ("new", "partial", "partial.tmp", "gz")  # the profiler itself writes to `….tmp` and renames
+
+
+class SpooledTrace(NamedTuple):
+    """The file of a trace, and how to send it.
+
+    Attributes:
+        path: path of its file, compressed if it is there.
+        name: its name.
+        group: name of its group.
+        url: the server that it is meant for.
+        key: the `Idempotency-Key` of its upload: two processes that send it make one trace.
+    """
+
+    path: Path
+    name: str
+    group: Optional[str]
+    url: str
+    key: str
 
 
 class Entry:
@@ -109,9 +128,20 @@ class Spool:
             ValueError: the file holds no such object.
         """
         document = json.loads((self.folder / f"{identity}.json").read_bytes())
-        if not isinstance(document, dict) or not all(isinstance(document.get(key), str) for key in ("name", "url")):
-            raise ValueError("it is no object with a name and a url")
-        return document
+        members = document if isinstance(document, dict) else {}
+        is_described = all(isinstance(members.get(key), str) for key in ("name", "url"))
+        if not is_described or not isinstance(members.get("group"), (str, type(None))):
+            raise ValueError("it is no object with a name, a url and at most one group")
+        return members
+
+    def trace(self, entry: Entry) -> SpooledTrace:
+        """Return a claimed trace; raises what `description` raises."""
+        members = self.description(entry.identity)
+        name, group, url = members["name"], members.get("group"), members["url"]
+        key = "spool-" + hashlib.sha256(f"{entry.identity}.json\n{name}".encode()).hexdigest()
+        if entry.compressed.exists():
+            return SpooledTrace(entry.compressed, name, group, url, key)
+        return SpooledTrace(entry.plain, re.sub(r"\.gz$", "", name), group, url, key)
 
     def has_plain(self, identity: str) -> bool:
         """Return whether the trace is there, and not yet compressed."""

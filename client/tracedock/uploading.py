@@ -13,6 +13,7 @@ from tracedock.errors import ClientError, UnreachableError
 
 if TYPE_CHECKING:
     from tracedock.client import Client
+    from tracedock.spool import Spool
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 """Endings of the names of traces that are sent of a folder."""
@@ -66,26 +67,31 @@ def send_spool(client: Client, folder: Path, *, any_url: bool = False) -> int:
         UnreachableError: no server answers; the traces stay.
         NotADirectoryError: there is no such folder.
     """
-    from tracedock.spooled import descriptions  # noqa: PLC0415 - no Windows has its locks
+    from tracedock.spool import Spool  # noqa: PLC0415 - no Windows has its locks
 
     if not folder.is_dir():
         raise NotADirectoryError(None, "there is no such folder", str(folder))
+    spool = Spool(folder)
     is_sound, elsewhere = True, dict[str, int]()
-    for description in descriptions(folder):
-        is_sound &= _attempted(
-            description.name, partial(_send_spooled, client, description, elsewhere, any_url=any_url)
-        )
+    for identity in spool.identities():
+        send = partial(_send_spooled, client, spool, identity, elsewhere, any_url=any_url)
+        is_sound &= _attempted(f"{identity}.json", send)
     for url, count in elsewhere.items():
         _note(f"{count} of the traces are for {url}: name it with --url, or send them here with --any-url.")
     return 0 if is_sound else 1
 
 
-def _send_spooled(client: Client, description: Path, elsewhere: dict[str, int], *, any_url: bool) -> bool:
-    from tracedock.spooled import claimed  # noqa: PLC0415 - as above
-
-    with claimed(description) as trace:
-        if trace is None:
+def _send_spooled(client: Client, spool: Spool, identity: str, elsewhere: dict[str, int], *, any_url: bool) -> bool:
+    with spool.claimed(identity) as entry:
+        if entry is None:
             return True
+        try:
+            trace = spool.trace(entry)
+        except ValueError as error:
+            reason = (
+                f"it does not describe a trace ({error}). The trace beside it stays; `tracedock upload FILE` sends it."
+            )
+            raise OSError(reason) from error
         if not any_url and not _is_same(trace.url, client.url):
             elsewhere[trace.url] = elsewhere.get(trace.url, 0) + 1
             return True
@@ -94,7 +100,7 @@ def _send_spooled(client: Client, description: Path, elsewhere: dict[str, int], 
                 trace.path, name=trace.name, group=trace.group, key=trace.key,
                 on_bytes=progress.show, on_retry=progress.note_retry,
             )  # fmt: skip
-        trace.remove()
+        entry.remove()
         print(sent["id"], flush=True)
     return True
 

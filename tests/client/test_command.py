@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tracedock import __version__, command
-from tracedock.spooled import descriptions
+from tracedock.spool import Spool
 from typer.testing import CliRunner
 
 from service.cli.main import app
@@ -211,7 +211,7 @@ def test_damaged_description_is_reported_and_stays(send: Any, server: Server, sp
     assert code == 1
     assert [trace["name"] for trace in server.traces] == ["e.pt.trace.json.gz"]
     assert err.count("The trace beside it stays") == 4
-    assert len(descriptions(spool)) == 4
+    assert len(Spool(spool).identities()) == 4
 
 
 def test_description_without_its_trace_is_not_sent(send: Any, server: Server, spool: Path) -> None:
