@@ -21,7 +21,8 @@ def command(kind: Kind, *arguments: str) -> list[str]:
 def started(kind: Kind, *arguments: str) -> subprocess.Popen[bytes]:
     """Start a child with pipes for its input, its output and its log."""
     pipe = subprocess.PIPE
-    return subprocess.Popen(command(kind, *arguments), stdin=pipe, stdout=pipe, stderr=pipe)
+    # in a session of its own: an ingest lowers the priority of its session, which would be that of all tests
+    return subprocess.Popen(command(kind, *arguments), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
 
 
 def call(task: object) -> bytes:

@@ -76,7 +76,10 @@ def peak(original: Path) -> tuple[int, Frame]:
     """
     frames = call(task(original)) + frame_head(Complete())
     done = subprocess.run(
-        [sys.executable, "-c", STARTER, frames.hex(), *command(Kind.INGEST)], check=True, capture_output=True
+        [sys.executable, "-c", STARTER, frames.hex(), *command(Kind.INGEST)],
+        check=True,
+        capture_output=True,
+        start_new_session=True,  # see `started`
     )
     return int(done.stderr.split()[-1]) // 1000, frames_of(done.stdout)[-1]
 
