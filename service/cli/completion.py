@@ -22,20 +22,13 @@ from urllib.parse import quote, urlsplit
 import typer
 from typer.core import TyperArgument, TyperGroup
 
+from service.analysis.names import NAMES
 from service.cli.commands import choices_of, option_names, takes_value
 
 VARIABLE = "TRACEDOCK_COMPLETE"
 _TIMEOUT_S = 0.3
 _LISTED_MAX = 200
 _DEFAULT_URL = "http://127.0.0.1:8700"
-
-ANALYSES = (
-    "temporal_breakdown", "idle_breakdown", "comm_overlap", "kernel_breakdown", "kernel_sequences", "launch_stats",
-    "queue_length", "memory_bandwidth", "operators", "steps", "gpu_summary", "counters", "annotations", "modules",
-    "call_stacks", "memory", "collectives", "dataloader", "recommendations", "compare", "step_figures",
-    "critical_path", "overview",
-)  # fmt: skip
-"""Names of the analyses: a copy of the catalogue's, which is slow to import."""
 
 
 class Shell(StrEnum):
@@ -284,6 +277,6 @@ _SOURCES: dict[str, Callable[[_Server, str], Iterator[Item]]] = {
     "JOB": _jobs,
     "IMPORT": _imports,
     "FILE": _files,
-    "ANALYSIS": lambda *_: map(Item, ANALYSES),
+    "ANALYSIS": lambda *_: map(Item, NAMES),
 }
 """Completions by the words of a metavar."""

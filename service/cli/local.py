@@ -46,9 +46,9 @@ def split(file: Path, folder: Path, *, selection: Json | None, by: By | None, va
     """
     from service.cutting.children import write_children
     from service.cutting.pieces import split_into_pieces
+    from service.formats.names import child_name
     from service.store.catalog import new_trace_id
     from service.store.export import document, packed
-    from service.trace.piece import child_name
     from service.trace.selection import Selection
 
     with _workspace() as work:
@@ -90,9 +90,9 @@ def plan(file: Path, *, selection: Json | None, by: By | None, value: int | None
 
 def overlay(file: Path, output: Path | None, *, selection: Json | None, force: bool) -> Path:
     """Write a trace with its critical path as a track, and return its file."""
+    from service.formats.names import child_name
     from service.jobs.overlay import write_critical_path
     from service.store.export import document, packed
-    from service.trace.piece import child_name
     from service.trace.selection import Selection
 
     target = output or Path(child_name(file.name, "critical-path"))
@@ -233,7 +233,7 @@ def converted(
 
 def name_of(name: str, suffix: str, *, plain: bool = False) -> str:
     """Return the name of a derived trace."""
-    from service.trace.piece import child_name
+    from service.formats.names import child_name
 
     child = child_name(name, suffix)
     return child.removesuffix(".gz") if plain else child

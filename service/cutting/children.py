@@ -16,6 +16,7 @@ from service.cutting.cut import Cuts, part_envelope
 from service.cutting.pieces import Piece
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
+from service.formats.names import child_name
 from service.store.census import take_census
 from service.store.columns import ROW_GROUP, parquet_writer
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
@@ -23,7 +24,6 @@ from service.store.lists import with_limited_lists
 from service.store.parts import Parts
 from service.streaming.scan.nesting import Nesting
 from service.trace.health import Health
-from service.trace.piece import child_name
 from service.trace.selection import Selection
 from service.trace.summary import Summary
 

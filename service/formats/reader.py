@@ -61,7 +61,7 @@ class TraceFormat(Protocol):
     """An input format.
 
     Attributes:
-        name: name of the format in a trace's summary. `open_trace` appends the suffix of the compression: ``json.gz``.
+        name: its key in `service.formats.names.FOLDERS`. `open_trace` appends the suffix of the compression.
     """
 
     name: str

@@ -1,15 +1,16 @@
 """The input formats that ingest reads, and the choice of a format by the content of a file."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from io import BufferedReader
 
-from service.formats.chrome_json.format import ChromeJson
+from service.formats.names import FOLDERS
 from service.formats.reader import Head, TraceFormat, TraceReader
 from service.streaming.codec import check_not_foreign, compression_of, decompressed, file_head
 from service.trace.errors import BadCompression, NotATrace, Truncated
 
-FORMATS: tuple[TraceFormat, ...] = (
-    ChromeJson(),  # last: it also reads damaged text, which may start with anything
+FORMATS: tuple[TraceFormat, ...] = tuple(
+    import_module(f"service.formats.{folder}.format").FORMAT for folder in FOLDERS.values()
 )
 """All input formats. The first one that recognises a file reads it."""
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSche
 from typing_extensions import TypeAliasType
 
 from service.engine.session import SessionState
+from service.formats.names import FILE_FORMATS
 from service.store.catalog import State
 from service.store.jobs import JobState
 from service.store.tokens import Scope
@@ -20,7 +21,7 @@ SelectionValues = Annotated[Selection, PlainSerializer(Selection.as_dict, return
 Cell = TypeAliasType("Cell", int | float | str | None)
 """A value in a table."""
 
-TraceFormat = Literal["json", "json.gz", "json.zst"]
+TraceFormat = Annotated[str, WithJsonSchema({"type": "string", "enum": [*FILE_FORMATS]})]
 """The format of a file."""
 
 BaselineKind = Literal["trace", "group"]

@@ -13,9 +13,9 @@ from service.analysis.reading_cache import AnalysisInput
 from service.cutting.children import Child
 from service.cutting.overlay import write_overlay
 from service.cutting.source import Source
+from service.formats.names import child_name
 from service.store.columns import by_time
 from service.trace.errors import NotApplicable
-from service.trace.piece import child_name
 from service.trace.selection import Selection
 
 QUESTION = "critical_path"

@@ -7,10 +7,11 @@ from service.cutting.cut import Cuts
 from service.cutting.pieces import split_into_pieces
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
+from service.formats.names import child_name
 from service.jobs.children.tasks.derive import PlannedPiece
 from service.store.folder import EVENTS, size_of
 from service.store.parts import Parts
-from service.trace.piece import By, child_name
+from service.trace.piece import By
 from service.trace.selection import Selection
 
 

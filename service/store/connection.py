@@ -12,7 +12,6 @@ from service.trace.errors import CatalogInUse, CatalogUnwritable, DiskFull, Trac
 _FULL_DISK_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 """SQLite's error codes for a full disk: for the file, and for the index of its log."""
 
-_SCHEMA_VERSION = 6
 _BASE_VERSION = 3
 """Version of the tables below; later changes are in the migrations."""
 _TRACE = """
@@ -99,6 +98,8 @@ _MIGRATIONS = {
         ]
     ),
 }
+SCHEMA_VERSION = max(_MIGRATIONS) + 1
+"""Version of the catalog's tables; a further migration raises it."""
 """Statements that migrate the tables from each version to the next one."""
 
 
@@ -122,16 +123,16 @@ class Connection:
         self._db.execute("PRAGMA foreign_keys = ON")
         with self.transaction() as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
-            if not 0 <= version <= _SCHEMA_VERSION:
+            if not 0 <= version <= SCHEMA_VERSION:
                 raise TracedockError(
-                    f"{path} has the schema version {version}; this version of the service reads {_SCHEMA_VERSION}."
+                    f"{path} has the schema version {version}; this version of the service reads {SCHEMA_VERSION}."
                 )
             steps = [] if version else [_TRACE + _JOB]
-            steps += [_MIGRATIONS[old_version] for old_version in range(version or _BASE_VERSION, _SCHEMA_VERSION)]
+            steps += [_MIGRATIONS[old_version] for old_version in range(version or _BASE_VERSION, SCHEMA_VERSION)]
             for statement in filter(str.strip, "".join(steps).split(";")):
                 db.execute(statement)
-            if version != _SCHEMA_VERSION:  # on a full disk even a write without a change fails
-                db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            if version != SCHEMA_VERSION:  # on a full disk even a write without a change fails
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Close the file."""
@@ -157,7 +158,7 @@ class Connection:
             with self._lock:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
-                    self._db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+                    self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 finally:
                     self._db.execute("ROLLBACK")
         except sqlite3.Error as error:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from service.formats.names import SUFFIXES, listed
 from service.trace.errors import ImportRefused, NothingToImport
 
-TRACES = (".json", ".json.gz", ".json.zst")
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 _PATTERN = frozenset("*?[")
 _UNFINISHED = ".tmp"
@@ -126,9 +126,9 @@ class Roots:
                 path = Path(parent, name)
                 if pattern and not _matches(path.relative_to(base).parts, pattern):
                     continue
-                if not pattern and (name.startswith(".") or not name.endswith((*TRACES, *TARS, _UNFINISHED))):
+                if not pattern and (name.startswith(".") or not name.endswith((*SUFFIXES, *TARS, _UNFINISHED))):
                     yield ImportCandidate(
-                        path, "It is not named like a trace (.json, .json.gz, .json.zst) or a tar of traces."
+                        path, f"It is not named like a trace ({listed(SUFFIXES)}) or a tar of traces."
                     )
                 elif name.endswith(_UNFINISHED):
                     yield ImportCandidate(path, "It is still being written, as its name shows.")
@@ -155,7 +155,7 @@ def is_tar(name: str) -> bool:
 
 def is_trace(name: str) -> bool:
     """Return whether a file name is that of a trace."""
-    return name.lower().endswith(TRACES)
+    return name.lower().endswith(SUFFIXES)
 
 
 def _resolved(path: Path) -> Path:

@@ -1,6 +1,5 @@
-"""Options of splits and merges, and names of pieces."""
+"""Options of splits and merges."""
 
-import re
 from typing import Literal
 
 By = Literal["step", "stream", "device", "rank", "duration", "parts", "size"]
@@ -8,10 +7,3 @@ By = Literal["step", "stream", "device", "rank", "duration", "parts", "size"]
 
 Align = Literal["none", "base", "collectives"]
 """Clock alignment of ranks: none, by the traces' base times, or also by the ends of collectives."""
-
-_SUFFIXES = re.compile(r"(?:\.pt\.trace)?(?:\.(?:json|gz|zst|tmp))*$", re.IGNORECASE)
-
-
-def child_name(name: str, suffix: str) -> str:
-    """Return the name of a piece of a trace."""
-    return f"{_SUFFIXES.sub('', name) or 'trace'}.{suffix}.pt.trace.json.gz"

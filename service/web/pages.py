@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 from starlette.templating import Jinja2Templates
 
+from service.formats.names import SUFFIXES
 from service.web.assets import STATIC_PATH, imported_by, release
 
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -86,7 +87,7 @@ def router() -> APIRouter:
         open: str = "",  # noqa: A002, ARG001 - as in the address
         offset: str = "",  # noqa: ARG001
     ) -> Response:
-        return page(request, "library.html")
+        return page(request, "library.html", suffixes=SUFFIXES)
 
     @pages.get("/traces")
     def traces(request: Request) -> Response:

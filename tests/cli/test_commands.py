@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from service.analysis.catalogue import QUESTIONS
 from service.cli.commands import SELECTION, choices_of, option_names, takes_value
-from service.cli.completion import ANALYSES
 from service.cli.examples import EXAMPLES
 from service.cli.main import app
 from service.trace.selection_fields import FIELDS
@@ -84,10 +83,6 @@ def test_examples_are_of_commands_and_analyses_that_exist() -> None:
     assert {*EXAMPLES} == {*COMMANDS}
     named = [example.split() for example in EXAMPLES["analyze"]]
     assert {words[3] for words in named if len(words) > 3} <= {*QUESTIONS}
-
-
-def test_completed_analyses_are_those_of_the_catalogue() -> None:
-    assert [*ANALYSES] == [*QUESTIONS]
 
 
 @pytest.mark.parametrize("path", ["download", "split", "query", "analyze", "report", "open"])

@@ -44,10 +44,6 @@ def test_analyses_page_has_the_definition_of_each_analysis(name: str) -> None:
     assert f"### {name}\n\n{QUESTIONS[name].definition}\n" in page
 
 
-def test_analyses_page_has_the_number_of_analyses() -> None:
-    assert f"Tracedock has {len(QUESTIONS)} analyses." in (DOCS / "analyses.md").read_text()
-
-
 def test_api_page_lists_every_route_and_no_other(server: Server) -> None:
     paths = server.api.get(f"{server.url}/openapi.json").json()["paths"]
     routes = {

@@ -12,6 +12,7 @@ import pytest
 
 from service.formats import registry
 from service.formats.chrome_json.document import Document
+from service.formats.names import FOLDERS, SUFFIXES
 from service.formats.reader import Head, TraceReader
 from service.formats.registry import open_trace
 from service.jobs.ingest import ingest
@@ -152,3 +153,8 @@ def test_reader_receives_all_bytes_after_recognition(tmp_path: Path) -> None:
 
     assert count == reader.kept == len(json.loads(trace.read_bytes())["traceEvents"])
     assert sizes[-1] == trace.stat().st_size
+
+
+def test_each_format_has_the_name_under_which_it_is_listed() -> None:
+    assert [trace_format.name for trace_format in registry.FORMATS] == [*FOLDERS]
+    assert {f".{name}" for name in FOLDERS} <= {*SUFFIXES}

@@ -11,11 +11,12 @@ from unittest.mock import MagicMock
 import httpx
 import pytest
 from fastapi import FastAPI
-from fastapi.routing import RouteContext, iter_route_contexts
+from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from starlette.routing import Mount, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from service.app import Application
+from service.http.bounded_body import SmallBodyRoute
 from service.http.declarations import (
     WEBSOCKET,
     Declaration,
@@ -61,6 +62,29 @@ def test_each_route_that_needs_write_scope_is_in_the_audit_log() -> None:
     ]
     assert audits
     assert [(method, path) for method, path, audit in audits if not audit] == []
+
+
+def named_routes() -> list[tuple[str, RouteContext]]:
+    """Return each method of each route of the API, with the route."""
+    routes = [route for route in iter_route_contexts(APP.routes) if isinstance(route.original_route, APIRoute)]
+    return [(method, route) for route in routes for method in sorted(route.methods or ())]
+
+
+def test_no_route_is_hidden_by_an_earlier_one() -> None:
+    hidden = []
+    for method, route in named_routes():
+        path = re.sub(r"\{\w+(:path)?\}", "name", str(route.path))
+        first = next(other for name, other in named_routes() if name == method and other.path_regex.match(path))
+        if first.path != route.path:
+            hidden.append((method, route.path, first.path))
+    assert hidden == []
+
+
+def test_bodies_that_are_read_into_memory_are_bounded() -> None:
+    routes = [(method, route.path, route.original_route) for method, route in named_routes()]
+    with_body = [(method, path, route) for method, path, route in routes if getattr(route, "body_field", None)]
+    assert with_body
+    assert [(method, path) for method, path, route in with_body if not isinstance(route, SmallBodyRoute)] == []
 
 
 def test_requests_that_create_something_are_idempotent() -> None:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.store.catalog import INGEST, Catalog, State, Trace, new_trace_id
+from service.store.connection import SCHEMA_VERSION
 from service.store.jobs import Job, Jobs
 from service.trace.errors import DiskFull, TracedockError, UnknownTrace
 from service.trace.summary import Step, Summary
@@ -282,10 +283,13 @@ def test_traces_and_jobs_of_the_third_version_stay(tmp_path: Path) -> None:
 def test_catalog_of_unknown_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c"
     catalog = Catalog(path)
-    catalog.connection._db.execute("PRAGMA user_version = 7")
+    catalog.connection._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     catalog.close()
 
-    with pytest.raises(TracedockError, match="has the schema version 7; this version of the service reads 6"):
+    with pytest.raises(
+        TracedockError,
+        match=f"has the schema version {SCHEMA_VERSION + 1}; this version of the service reads {SCHEMA_VERSION}",
+    ):
         Catalog(path)
 
 

@@ -19,3 +19,6 @@ class ChromeJson:
     def reader(self, chunks: Iterable[bytes]) -> Document:
         """Return the reader of a document."""
         return Document(chunks)
+
+
+FORMAT = ChromeJson()

@@ -6,9 +6,10 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.activity import Rules
 from service.analysis.facts.step_windows import StepBounds
 from service.analysis.parameters import Parameters, WorkParameters
+from service.formats.names import FILE_FORMATS
 from service.http.routes.analysis import Form
 from service.http.routes.reports import ReportForm
-from service.http.shapes import BaselineKind, JobPriority, TraceFormat
+from service.http.shapes import BaselineKind, JobPriority
 from service.store.file_import import Mode
 from service.trace.piece import Align, By
 from service.trace.selection_fields import Args, Straddle
@@ -30,24 +31,27 @@ def _choices(parameters: type[Parameters]) -> dict[str, tuple[Any, ...]]:
 
 
 _OF_WORK = _choices(WorkParameters)
-_SHARED: dict[str, tuple[Any, ...]] = {
-    name: get_args(literal)
-    for name, literal in {
-        "ActivityRules": Rules,
-        "Alignment": Align,
-        "AnalysisFormat": Form,
-        "BaselineKind": BaselineKind,
-        "EventArgs": Args,
-        "ExternalIdKind": ExternalIdKind,
-        "ImportMode": Mode,
-        "JobPriority": JobPriority,
-        "ReportFormat": ReportForm,
-        "SplitBy": By,
-        "StepBounds": StepBounds,
-        "Straddle": Straddle,
-        "TraceFormat": TraceFormat,
-    }.items()
-} | {pascal_case(f"work_{name}"): values for name, values in _OF_WORK.items()}
+_SHARED: dict[str, tuple[Any, ...]] = (
+    {
+        name: get_args(literal)
+        for name, literal in {
+            "ActivityRules": Rules,
+            "Alignment": Align,
+            "AnalysisFormat": Form,
+            "BaselineKind": BaselineKind,
+            "EventArgs": Args,
+            "ExternalIdKind": ExternalIdKind,
+            "ImportMode": Mode,
+            "JobPriority": JobPriority,
+            "ReportFormat": ReportForm,
+            "SplitBy": By,
+            "StepBounds": StepBounds,
+            "Straddle": Straddle,
+        }.items()
+    }
+    | {"TraceFormat": FILE_FORMATS}
+    | {pascal_case(f"work_{name}"): values for name, values in _OF_WORK.items()}
+)
 _OF_ANALYSES = {
     pascal_case(f"{name}_{parameter}"): values
     for name, question in QUESTIONS.items()

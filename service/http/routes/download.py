@@ -1,7 +1,6 @@
 """``/traces/{id}/download`` and ``/envelope``: download a trace in one of its formats."""
 
 import os
-import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -12,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from service.formats.names import child_name, stem
 from service.http import shapes
 from service.http.digests import repr_digest
 from service.http.openapi import fragments
@@ -26,7 +26,6 @@ from service.store.export import Order, envelope_members
 from service.store.external_files import open_unchanged
 from service.store.folder import EVENTS
 from service.trace.errors import BadSelection, FormatUnavailable, NotReady, NotRedactable, TracedockError
-from service.trace.piece import child_name
 
 Format = Literal["original", "json", "json.gz", "parquet"]
 
@@ -41,7 +40,6 @@ WRITTEN: tuple[Format, ...] = ("json", "json.gz")
 
 _RANGES = (MEDIA_TYPES["original"], MEDIA_TYPES["parquet"], "multipart/byteranges")
 """The media types of a part of a file; several ranges are sent as several parts."""
-_SUFFIXES = re.compile(r"(?:\.(?:json|gz|zst|tmp))+$", re.IGNORECASE)
 
 _CONTENTS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -190,7 +188,7 @@ async def _send_complete(response: Response, send: Send) -> None:
 def file_name(name: str, form: Format, *, cut: bool = False, redact: bool = False) -> str:
     """Return the file name of a download: the name of the trace, with the suffix of the format instead of its own."""
     base = child_name(name, "cut") if cut else name
-    return f"{_SUFFIXES.sub('', base) or 'trace'}{'.redacted' if redact else ''}.{form}"
+    return f"{stem(base)}{'.redacted' if redact else ''}.{form}"
 
 
 def _attachment(name: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
 from service.http.body_stream import BLOCK, announced_size, receiving
+from service.http.bounded_body import SmallBodyRoute
 from service.http.cursors import cursor_of, read_cursor
 from service.http.declarations import declares
 from service.http.digests import promised_digests
@@ -32,6 +33,7 @@ Wait = Annotated[
 Urgency = Annotated[shapes.JobPriority, Query(description="`bulk` waits in the queue behind all `interactive` jobs")]
 
 router = APIRouter(prefix="/traces", tags=["traces"])
+changes = APIRouter(route_class=SmallBodyRoute)  # uploads have the other router: their bodies are not bounded
 
 
 async def _receive(request: Request, upload: Upload, following: UploadFollower, room: Room) -> None:
@@ -153,7 +155,7 @@ class TraceChange(BaseModel):
     )
 
 
-@router.patch("/{trace_id}", summary="Pin a trace, or move it to a group", responses={200: {"model": shapes.Trace}})
+@changes.patch("/{trace_id}", summary="Pin a trace, or move it to a group", responses={200: {"model": shapes.Trace}})
 @declares(audit="change")
 def change_trace(trace_id: TraceId, change: TraceChange, services: ServicesDep) -> Response:
     """Change the given fields of a trace."""
@@ -169,3 +171,6 @@ async def delete_trace(trace_id: TraceId, services: ServicesDep) -> Response:
     """Stop all work on the trace, and remove it from the catalog and the disk."""
     await services.trace_operations.remove(trace_id)
     return Response(status_code=204)
+
+
+router.include_router(changes)

@@ -1,13 +1,16 @@
 // Files in dropped or chosen folders, and the runs that they make.
+import { byId } from "../dom.js";
 
 /** @typedef {{ file: File, path: string }} PathFile a file, and its path in the dropped folder, or its name */
 /** @typedef {{ file: File, path: string, name: string, group: string | null }} UploadItem */
 /** @typedef {{ run: string | null, items: UploadItem[] }} Batch files of one run, or files of no run */
 
-const TRACE = /\.json(\.gz|\.zst)?$/i;
 const collator = new Intl.Collator("en", { numeric: true });
 const OF_RANK = /^((rank|worker|node|host|gpu|local_rank)[-_.]?)?\d+$/i; // a folder of one rank
 const GROUP_NAME_MAX = 255; // bytes
+
+/** Ends of the names of traces in folders. */
+export const suffixes = () => (byId("drop-zone").dataset.suffixes ?? "").split(" ");
 
 /**
  * Read the files of a drop; folders are read with all folders in them. Call it while the event is dispatched.
@@ -62,7 +65,7 @@ async function readFolder(folder, files) {
  */
 export function batchesOf(files) {
   /** @param {PathFile} file */
-  const isTaken = ({ path }) => !path.includes("/") || TRACE.test(path);
+  const isTaken = ({ path }) => !path.includes("/") || suffixes().some((suffix) => path.toLowerCase().endsWith(suffix));
   /** @type {Map<string, PathFile[]>} */
   const byFolder = new Map();
   for (const file of files.filter(isTaken).sort((a, b) => collator.compare(a.path, b.path))) {

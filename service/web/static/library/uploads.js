@@ -3,7 +3,7 @@ import { Problem, api, getJson, groupPageOf } from "../api.js";
 import { announce, byId, el, setText } from "../dom.js";
 import { bytes, clock, count, plural } from "../format.js";
 import { isOf, remembered } from "../tus.js";
-import { batchesOf, filesOfDrop, filesOfInput } from "./folders.js";
+import { batchesOf, filesOfDrop, filesOfInput, suffixes } from "./folders.js";
 import { Rate, Upload, rowOf } from "./upload.js";
 
 /** @import { Batch, PathFile, UploadItem } from "./folders.js" */
@@ -147,7 +147,7 @@ function listenForFiles(add) {
 function showLeftOut(paths, files) {
   const note = byId("left-out");
   const names = paths.slice(0, LISTED_MAX).join(", ") + (paths.length > LISTED_MAX ? ", …" : "");
-  const reason = "only .json, .json.gz and .json.zst are taken from folders";
+  const reason = `only ${suffixes().join(", ")} are taken from folders`;
   if (files === 0) setText(note, "The folder has no files.");
   else setText(note, `Left out ${plural(paths.length, "file")}: ${names} (${reason}).`);
   note.hidden = files > 0 && paths.length === 0;

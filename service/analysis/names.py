@@ -1,0 +1,9 @@
+"""The names of the analyses, without their modules, which load slowly."""
+
+NAMES = (
+    "temporal_breakdown", "idle_breakdown", "comm_overlap", "kernel_breakdown", "kernel_sequences", "launch_stats",
+    "queue_length", "memory_bandwidth", "operators", "steps", "gpu_summary", "counters", "annotations", "modules",
+    "call_stacks", "memory", "collectives", "dataloader", "recommendations", "compare", "step_figures",
+    "critical_path", "overview",
+)  # fmt: skip
+"""In the order of lists. Each is also the name of its module in this folder."""

@@ -1,0 +1,33 @@
+"""The names of the input formats and of their files, without the readers: the server loads no compiled code."""
+
+import re
+
+from service.streaming.codec import Compression
+
+FOLDERS = {"json": "chrome_json"}
+"""The folder of each format below `service/formats/`, by the format's name, which is also the suffix of its files.
+
+The first format that recognises a file reads it. Chrome JSON is the last: it also reads damaged text, which may start
+with anything.
+"""
+FILE_FORMATS = tuple(f"{name}{compression}" for name in FOLDERS for compression in Compression)
+"""The formats of files, such as ``json.gz``."""
+SUFFIXES = tuple(f".{name}" for name in FILE_FORMATS)
+"""Ends of the names of files that folders hand over."""
+_ENDS = re.compile(rf"(?:\.(?:{'|'.join([*FOLDERS, 'gz', 'zst', 'tmp'])}))+$", re.IGNORECASE)
+_PT_TRACE = re.compile(r"\.pt\.trace$", re.IGNORECASE)
+
+
+def listed(values: tuple[str, ...], conjunction: str = "or") -> str:
+    """Return values as a text, such as ``.json, .json.gz or .json.zst``."""
+    return f" {conjunction} ".join([", ".join(values[:-1]), values[-1]]) if len(values) > 1 else values[0]
+
+
+def stem(name: str) -> str:
+    """Return a file name without the suffixes of formats and compressions; "trace" if nothing is left."""
+    return _ENDS.sub("", name) or "trace"
+
+
+def child_name(name: str, suffix: str) -> str:
+    """Return the name of a piece of a trace."""
+    return f"{_PT_TRACE.sub('', stem(name)) or 'trace'}.{suffix}.pt.trace.json.gz"
