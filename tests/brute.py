@@ -303,7 +303,8 @@ def _name_test(patterns: list[str]) -> Test:
 def matches(pattern: str, name: str) -> bool:
     """Return whether a pattern matches a name."""
     if pattern.startswith("re:"):
-        return re.search(pattern[3:], name) is not None
+        regex = re.sub(r"(?<!\\)((?:\\\\)*)\$$", r"\1\\Z", pattern[3:])  # `$` of RE2 is the end of the text alone
+        return re.search(regex, name) is not None
     signs = {"*": ".*", "?": "."}
     return re.fullmatch("".join(signs.get(sign, re.escape(sign)) for sign in pattern), name, re.DOTALL) is not None
 

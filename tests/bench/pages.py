@@ -77,6 +77,7 @@ def measure_pages(server: Server, trace_id: str, forget: Callable[[], None]) -> 
         announce(f"{PAGE}zoom and Perfetto")
         canvas = page.get_by_test_id("overview-canvas")
         canvas.scroll_into_view_if_needed()
+        page.wait_for_load_state("networkidle")  # the analyses of the page are answered
         wheels = [(0, -300)] * ZOOMS + [(200, 0)] * ZOOMS + [(0, 300)] * ZOOMS
         milliseconds = [float(canvas.evaluate(_WHEEL, wheel)) for wheel in wheels]
         rows.append(Row(ZOOM.format(len(wheels)), max(milliseconds) / 1000))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tracedock import sources
 from tracedock.client import Client, Retries
-from tracedock.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError
+from tracedock.errors import AmbiguousTraceError, ApiError, DigestMismatchError, UnreachableError, WaitTimeoutError
 from tracedock.synchronous import upload as synchronous_upload
 
 from tests.cli.double import Answer, Server, json_answer, problem, session, trace
@@ -249,3 +249,9 @@ def test_url_defaults_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TRACEDOCK_URL", "http://elsewhere:1234")
     with Client() as client:
         assert client.url == "http://elsewhere:1234"
+
+
+def test_wait_that_takes_too_long_is_an_error(client: Client, server: Server) -> None:
+    server.traces = [trace("9f2c41d07a3b", "slow.json", state="ingesting")]
+    with pytest.raises(WaitTimeoutError, match="after 0 s"):
+        client.wait("9f2c41d07a3b", timeout_s=0)
