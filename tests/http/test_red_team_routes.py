@@ -37,6 +37,8 @@ PUBLIC = {
 
 READING = {
     ("POST", "/api/v1/traces/{trace_id}/query"): "SQL reads; the engine refuses what would not",
+    ("POST", "/mcp"): "the tools of agents only read",
+    ("DELETE", "/mcp"): "ends a session, of which the server holds nothing",
     ("POST", "/api/v1/traces/{trace_id}/session"): "an engine is the way to read",
     ("DELETE", "/api/v1/traces/{trace_id}/session"): "likewise, and costs a reader nothing but time",
     ("POST", "/api/v1/traces/{trace_id}/split"): "a dry run makes nothing; the route itself refuses the rest",
