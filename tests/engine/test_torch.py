@@ -226,16 +226,7 @@ async def test_collectives_agree_with_the_analysis(engine: Path, name: str, tmp_
     oracle = Oracle([read(SHARED / name)], [0])
     async with engine_on(engine, oracle) as sql:
         rows = await sql("INCLUDE PERFETTO MODULE torch.collectives; SELECT * FROM torch_collective ORDER BY ts, id")
-    columns = (
-        "dtype",
-        "in_nelems",
-        "out_nelems",
-        "size_bytes",
-        "group_name",
-        "group_description",
-        "group_ranks",
-        "seq",
-    )
+    columns = ("dtype", "in_nelems", "out_nelems", "size_bytes", "group_name", "group_description", "seq")
     source = ingested((SHARED / name).read_bytes(), tmp_path / "trace", name)
     question = question_of("collectives")
     inputs = [AnalysisInput(source.columns, source.summary, None, name)]
