@@ -13,6 +13,7 @@ from playwright.sync_api import Error, Locator, Page, expect
 from tests.server import Server
 from tests.traces import examples
 from tests.waiting import PATIENCE_S
+from tests.web.address import address_of
 
 
 def opened(page: Page, server: Server, trace_id: str, query: str = "") -> Locator:
@@ -163,8 +164,8 @@ def test_chosen_analysis_is_in_the_address_and_back_returns(page: Page, server: 
     expect(panel.get_by_test_id("chart-operators_host")).to_be_visible()
     panel.get_by_role("link", name="Launch stats").click()
     expect(panel.get_by_test_id("chart-launch_stats")).to_be_visible()
-    assert "analysis=launch_stats" in page.url
-    assert "start_ns=0&end_ns=9000000000000000000" in page.url
+    assert "analysis=launch_stats" in address_of(page)
+    assert "start_ns=0&end_ns=9000000000000000000" in address_of(page)
     page.go_back()
     expect(panel.get_by_test_id("chart-operators_host")).to_be_visible()
     expect(panel.locator("nav [aria-current=page]")).to_contain_text("Operators")

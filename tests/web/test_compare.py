@@ -15,6 +15,7 @@ from tests.http.conftest import connected
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 from tests.waiting import until
+from tests.web.address import query_of
 from tests.web.conftest import OpenContext
 from tests.web.look import faint_texts, overhang, serious_violations, tab_through
 from tests.web.npm_scripts import AXE
@@ -111,8 +112,13 @@ def test_choices_are_in_the_address_and_back_returns(page: Page, server: Server,
     page.get_by_test_id("compare-by").select_option("total")
     page.get_by_test_id("view-each_step").click()
     expect(result.get_by_test_id("chart-compare")).to_contain_text("of each step")
-    wanted = parse_qs(urlsplit(page.url).query)
-    assert wanted == {"base": [base], "other": [other], "show": ["each_step"], "by": ["total"], "threshold_pct": ["50"]}
+    assert query_of(page) == {
+        "base": [base],
+        "other": [other],
+        "show": ["each_step"],
+        "by": ["total"],
+        "threshold_pct": ["50"],
+    }
     page.reload()
     expect(page.get_by_test_id("view-each_step")).to_have_attribute("aria-current", "page")
     expect(page.get_by_test_id("compare-by")).to_have_value("total")

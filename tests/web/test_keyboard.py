@@ -2,12 +2,12 @@
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Locator, Page, expect
 
 from tests.http.conftest import ENDLESS
 from tests.server import Server
+from tests.web.address import address_of, query_of
 from tests.web.viewer import Viewer
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/gpt_rank0.pt.trace.json.gz"
@@ -27,7 +27,7 @@ def go_to(page: Page, control: Locator, key: str = "Tab") -> None:
 def test_keyboard_alone_does_the_whole_job(page: Page, server: Server, gpu_id: str) -> None:
     page.goto(server.url)
     upload(page, EXAMPLE)
-    address = page.url
+    address = address_of(page)
     open_a_step(page, server)
     open_a_kernel(page)
     cancel_a_query(page)
@@ -55,7 +55,7 @@ def open_a_step(page: Page, server: Server) -> None:
     go_to(page, canvas)
     page.keyboard.press("]")
     expect(page.get_by_test_id("overview-chosen")).to_be_visible()
-    (start,), (end,) = (parse_qs(urlsplit(page.url).query)[name] for name in ("start_ns", "end_ns"))
+    (start,), (end,) = (query_of(page)[name] for name in ("start_ns", "end_ns"))
     go_to(page, page.get_by_test_id("overview-perfetto"))
     with page.context.expect_page() as opened:
         page.keyboard.press("Enter")

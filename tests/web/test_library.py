@@ -16,6 +16,7 @@ from tests.link import Link
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 from tests.waiting import PATIENCE_S, until
+from tests.web.address import address_of, query_of
 
 RANKS = 8
 
@@ -69,10 +70,6 @@ def names(page: Page) -> list[str]:
 
 def row_of(page: Page, name: str) -> Locator:
     return page.locator("#rows tr").filter(has=page.get_by_role("link", name=name, exact=True))
-
-
-def query_of(page: Page) -> dict[str, list[str]]:
-    return parse_qs(urlsplit(page.url).query)
 
 
 # -- adding traces ---------------------------------------------------------------------------------------------------
@@ -315,7 +312,7 @@ def test_search_sort_and_filters_are_in_the_address(page: Page, library: Server)
     assert query_of(page) == {"q": ["JSON"], "state": ["ready"], "gpu": ["false"], "sort": ["size"]}
 
     shared = page.context.new_page()
-    shared.goto(page.url)
+    shared.goto(address_of(page))
     expect(shared.locator("#rows tr")).to_have_count(2)
     expect(shared.get_by_test_id("search")).to_have_value("JSON")
     shared.get_by_test_id("filter-damaged").check()

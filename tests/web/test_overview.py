@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.server import Server
 from tests.waiting import PATIENCE_S
+from tests.web.address import address_of, query_of
 from tests.web.viewer import Viewer
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
@@ -95,7 +96,7 @@ class Overview:
 
     def window(self) -> tuple[int, int]:
         """Return the chosen window, as the page's address has it."""
-        query = parse_qs(urlsplit(self.page.url).query)
+        query = query_of(self.page)
         return int(query["start_ns"][0]), int(query["end_ns"][0])
 
 
@@ -247,7 +248,7 @@ def test_dragged_window_leads_to_all_that_can_be_done_with_it(page: Page, server
     assert list(overview.view()) == pytest.approx(seen, abs=2)
     page.get_by_test_id("overview-clear").click()
     expect(overview.chosen).to_be_hidden()
-    assert "start_ns" not in page.url
+    assert "start_ns" not in address_of(page)
 
 
 def test_visible_range_is_a_table_with_exact_times(page: Page, server: Server, gpu_id: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.server import Server
+from tests.web.address import address_of
 from tests.web.viewer import Viewer
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.json.gz"))
@@ -60,7 +61,7 @@ def test_step_of_a_rank_leads_to_its_window_in_the_trace(page: Page, server: Ser
     [step] = [row for row in rows_of(server, run_id, "steps", "steps") if (row["rank"], row["step"]) == (1, 11)]
     page.get_by_role("link", name="rank 1, step 11").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("gpt_rank1.pt.trace.json.gz")
-    assert f"start_ns={step['start_ns']}&end_ns={step['end_ns']}" in page.url
+    assert f"start_ns={step['start_ns']}&end_ns={step['end_ns']}" in address_of(page)
 
 
 def test_collective_opens_in_perfetto_on_the_rank_that_came_last(page: Page, server: Server, run_id: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.server import Server
+from tests.web.address import address_of
 from tests.web.viewer import Viewer
 
 ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c"
@@ -137,7 +138,7 @@ def test_bars_of_the_chart_are_the_rows(sql_page: Page) -> None:
 def test_query_is_in_the_address_in_the_history_and_can_be_saved(sql_page: Page, server: Server, gpu_id: str) -> None:
     run_sql(sql_page, "select 6 * 7 as answer")
     expect(sql_page.get_by_test_id("sql-result").locator("tbody td")).to_have_text(["42"])
-    link = sql_page.url
+    link = address_of(sql_page)
     assert link.endswith("?q=select+6+*+7+as+answer")
     expect(sql_page.get_by_test_id("sql-history")).to_contain_text("select 6 * 7 as answer")
     sql_page.get_by_test_id("sql-save-name").fill("the answer")
