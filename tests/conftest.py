@@ -1,5 +1,6 @@
 """Fixtures of all tests: paths of traces, and servers."""
 
+import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.server import Server
 settings.register_profile("shrinking", deadline=None, max_examples=50)  # other work slows tests
 # shrinking takes minutes: `--hypothesis-profile=shrinking` does it
 NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
-settings.register_profile("quick", deadline=None, max_examples=25, phases=NO_SHRINKING)
+settings.register_profile("quick", deadline=None, max_examples=15, phases=NO_SHRINKING)
 settings.register_profile("thorough", deadline=None, max_examples=50, phases=NO_SHRINKING)  # what CI runs
 settings.load_profile("quick")
 
@@ -41,6 +42,16 @@ LONG = (
 )  # fmt: skip
 """Test files that take half a minute or more. They start first: otherwise one of them would run last, and alone."""
 
+HARSH = (
+    "test_following.py",
+    "test_interruptions.py",
+    "http/test_connections.py",
+    "http/test_room.py",
+    "http/test_sharing.py",
+)
+"""Test files that kill processes, cut or slow down connections, or fill disks; only `make test-system` runs them."""
+_HARSH_NAME = re.compile(r"kill|full_disk|interrupt")
+
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
 
 
@@ -50,11 +61,14 @@ def few_of(paths: Iterable[Path]) -> list[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need more than the repository has, and put those first that take long."""
+    """Mark the tests that need more than the repository has or are harsh, and put those first that take long."""
+    here = Path(__file__).parent
+    harsh = {here / name for name in HARSH}
     for item in items:
-        if needs_shared.mark in item.iter_markers() or SHARED in _folders(item):
+        is_harsh = item.path in harsh or _HARSH_NAME.search(item.name.partition("[")[0])
+        if is_harsh or needs_shared.mark in item.iter_markers() or SHARED in _folders(item):
             item.add_marker("system")
-    order = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    order = {here / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path, len(LONG)))
 
 

@@ -180,7 +180,10 @@ def answer_question(
     started = time.perf_counter()
     ranks = _ranks_of_all(question, traces)
     numbers, count = _cycles(question, ranks)
-    results = _map_traces(ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters))
+    several = len(ranks) > 1
+    results = _map_traces(
+        ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters, several)
+    )
     answers = [
         RankAnswer(trace.summary.rank, cycle, trace.name, tables, partial(_ask_again, trace, readings))
         for trace, cycle, tables in zip(ranks, numbers, results, strict=True)
@@ -327,22 +330,20 @@ def _missing(question: Question, scope: Scope) -> str | None:
     return question.inapplicable_reason(scope)
 
 
-def _ask(question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
-    """Return the tables of a rank, or the reason why there are none."""
+def _ask(question: Question, parameters: Parameters, several: bool, scope: Scope) -> Tables | str:
+    """Return the tables of a rank, of several ranks with those of its exchange, or the reason why there are none."""
     if reason := question.inapplicable_reason(scope):
         return reason
     tables = question.answer(scope, parameters)
-    return (
-        tables
-        if any(map(len, tables.values()))
-        else "Nothing that this analysis counts is left in the trace or the selection."
-    )
+    if not any(map(len, tables.values())):
+        return "Nothing that this analysis counts is left in the trace or the selection."
+    return {**tables, **question.exchange(scope, parameters)} if several and question.exchange else tables
 
 
-def _ask_of_cycle(question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
+def _ask_of_cycle(question: Question, parameters: Parameters, several: bool, scope: Scope) -> Tables | str:
     """Like `_ask`, but a selection error is a reason: of several cycles only one has a selected step."""
     try:
-        return _ask(question, parameters, scope)
+        return _ask(question, parameters, several, scope)
     except SelectionError as error:
         return error.detail
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from service.analysis.facts.host import ANNOTATION, OP, host_of
-from service.analysis.facts.memory_events import CHANGES
+from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, Column, count, ns, table_of, word
@@ -106,7 +106,7 @@ def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
     from service.analysis.facts.memory_categories import category_table, largest_block_categories  # noqa: PLC0415 - loads numba
     from service.analysis.facts.memory_use import MemoryUse  # noqa: PLC0415 - loads numba, which the server does without
 
-    use = MemoryUse(scope.table(CHANGES), host_of(scope, {OP, ANNOTATION}))
+    use = MemoryUse(memory_changes_of(scope), host_of(scope, {OP, ANNOTATION}))
     columns = {
         "devices": use.devices(),
         "curve": use.curve(parameters.points),

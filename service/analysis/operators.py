@@ -14,7 +14,7 @@ from service.analysis.facts.host import (
     host_of,
     host_where,
 )
-from service.analysis.facts.memory_events import CHANGES
+from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.tensor_cores import on_tensor_cores
 from service.analysis.question import Parameters, Question, Tables
@@ -93,7 +93,7 @@ def answer(scope: Scope, parameters: OperatorParameters) -> Tables:
         future_rows = thread.submit(OperatorRows, host, as_tensorboard)  # compiled code runs while the database reads
         uses_cores = on_tensor_cores if as_tensorboard else uses_matrix_cores
         work = device_work(scope, uses_cores, runtime_calls=as_tensorboard)
-        memory_changes = scope.table(CHANGES)
+        memory_changes = memory_changes_of(scope)
     rows = future_rows.result()
     rows.add_time(work)
     rows.add_memory(memory_changes)

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from service.analysis import collectives
 from service.analysis.collectives import CollectiveParameters
@@ -31,6 +33,7 @@ from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.device_properties import capability_of, properties_of
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.matrix_core_check import is_reduced, matrix_core_check
+from service.analysis.facts.memory_changes import CUDA, EVENT, memory_changes_of
 from service.analysis.facts.run_checks import RunWaits, run_checks
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
@@ -52,25 +55,15 @@ NCCL_SINCE = 3.5
 """Minimum compute capability of GPUs that can use NCCL."""
 
 _EXCHANGED = ("communications", "covers", "about")
-"""Tables of each rank from the analysis of collectives, in addition to those of this analysis."""
+"""Tables of each rank from the analysis of collectives."""
 
 _LONGEST_COMMUNICATION = """
 SELECT name, start_ns, end_ns FROM work WHERE type = 'COMM' ORDER BY end_ns - start_ns DESC, start_ns, position LIMIT 1
 """
-_MEMORY = r"""
-SELECT device, arg_max(ts_ns, allocated) AS peak_ns, max(allocated) AS allocated FROM (
-    SELECT
-        ts_ns,
-        TRY_CAST(nullif(regexp_extract(args, '"Device Id":\s*([0-9]{1,9})', 1), '') AS BIGINT) AS device,
-        TRY_CAST(nullif(regexp_extract(args, '"Total Allocated":\s*([0-9]{1,18})', 1), '') AS BIGINT) AS allocated
-    FROM events
-    WHERE ph = 'i' AND name = '[memory]' AND ts_ns NOTNULL AND regexp_matches(args, '"Device Type":\s*1\b')
-) WHERE device NOTNULL AND allocated NOTNULL GROUP BY device ORDER BY device
-"""
 
 
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
-    """Return the checks and recommendations of a rank, and its communications with other ranks."""
+    """Return the checks and recommendations of a rank."""
     return scope.cached(("recommendations", parameters.model_dump_json()), lambda: _answer(scope, parameters))
 
 
@@ -83,10 +76,14 @@ def _answer(scope: Scope, parameters: StepParameters) -> Tables:
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
     if not as_tensorboard:
         checks = [_with_fitting_advice(check, scope) for check in checks]
-    tables = check_tables(scope.rank, checks)
-    if not as_tensorboard and collectives.missing(scope) is None:
-        tables |= collectives.answer(scope, CollectiveParameters())
-    return tables
+    return check_tables(scope.rank, checks)
+
+
+def exchange(scope: Scope, parameters: StepParameters) -> Tables:
+    """Return the communications of a rank with other ranks; none with TensorBoard's rules."""
+    if parameters.rules == "tensorboard" or collectives.missing(scope):
+        return {}
+    return collectives.answer(scope, CollectiveParameters())
 
 
 def _with_fitting_advice(check: Check, scope: Scope) -> Check:
@@ -216,19 +213,30 @@ def _longest_gap(cover: Coverage, first: int, last: int) -> TimelineSpan:
 def _of_memory(scope: Scope) -> Iterator[Check]:
     """Check whether the memory of a GPU is nearly full."""
     sizes = {device["id"]: device["memory_bytes"] for device in scope.summary.devices}
-    peaks = scope.table(_MEMORY).to_pylist() if "[memory]" in scope.names() else []
-    for row in peaks:
-        size = sizes.get(row["device"])
-        value = 100 * row["allocated"] / size if size else None
-        peak = TimelineSpan("[memory]", row["peak_ns"], row["peak_ns"])
+    changes = memory_changes_of(scope)
+    for device, allocated, peak_ns in _peaks(changes.filter(pc.equal(changes["device_type"], CUDA))):
+        size = sizes.get(device)
+        value = 100 * allocated / size if size else None
+        peak = TimelineSpan(EVENT, peak_ns, peak_ns)
         yield Check(
             "memory", None if value is None else value > MEMORY_MAX, value, MEMORY_MAX,
             f"{value or 0:.1f} % of the {(size or 0) / 2**30:.1f} GiB are allocated at the peak.",
-            device=row["device"], place=peak, evidence=(
-                Evidence("allocated at the peak", row["allocated"], "bytes", peak),
+            device=device, place=peak, evidence=(
+                Evidence("allocated at the peak", allocated, "bytes", peak),
                 Evidence("memory of the device", size or 0, "bytes"),
             ),
         )  # fmt: skip
+
+
+def _peaks(changes: pa.Table) -> Iterator[tuple[int, int, int]]:
+    """Yield each device, the most that is allocated on it, and when it is so for the first time."""
+    recorded = changes.filter(pc.is_valid(changes["allocated"]))
+    allocated, times = recorded["allocated"].to_numpy(), recorded["at"].to_numpy()
+    devices = recorded["device_id"].to_numpy()
+    for device in np.unique(devices).tolist():
+        rows = np.flatnonzero(devices == device)
+        top = rows[np.argmax(allocated[rows])]
+        yield device, int(allocated[top]), int(times[top])
 
 
 def _of_processes(scope: Scope, devices: int, parameters: StepParameters) -> Iterator[Check]:
@@ -277,4 +285,5 @@ QUESTION = Question(
     inapplicable_reason=missing_steps,
     answer=answer,
     join_ranks=joined,
+    exchange=exchange,
 )

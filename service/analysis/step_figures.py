@@ -13,7 +13,7 @@ from service.analysis.facts.activity import activity_of
 from service.analysis.facts.communications import communications_of
 from service.analysis.facts.host import host_of
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.memory_events import CHANGES
+from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
 from service.analysis.memory import missing as no_memory_reason
@@ -138,7 +138,7 @@ def _peaks(scope: Scope, windows: Windows) -> list[int | None]:
     """
     if no_memory_reason(scope):
         return [None] * len(windows)
-    changes = scope.table(CHANGES)
+    changes = memory_changes_of(scope)
     changes = changes.filter(pc.is_valid(changes["allocated"]))
     on_devices = changes.filter(pc.invert(changes["on_host"]))
     changes = on_devices if len(on_devices) else changes

@@ -1,18 +1,18 @@
 """The file of a trace's timeline: written once, and mapped into memory for each window that the overview shows."""
 
 import logging
-import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
+from service.analysis.facts.memory_changes import write_memory_changes
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.facts.timeline import Timeline, as_batch, from_batch, measure
 from service.analysis.parameters import WorkParameters
-from service.store.folder import TIMELINE, disk_errors, unreadable
+from service.store.folder import TIMELINE, new_file, unreadable
 from service.trace.errors import AnalysisError, DiskFull, ExportFailed
 from service.trace.summary import Summary
 
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 THREADS = 2
 
 
-def make_timeline(columns: Path, summary: Summary, memory_events: pa.Table) -> None:
-    """Write the timeline of a trace next to its events.
+def make_timeline(columns: Path, summary: Summary, memory_events: pa.Table | None) -> None:
+    """Write the timeline of a trace next to its events, and before it the file of its allocations and frees.
 
     There is none of a merged trace, whose ranks are analysed one by one, nor of events that cannot be analysed.
 
     Args:
         columns: folder of the trace's columns.
         summary: summary of the trace, as in the catalog.
-        memory_events: the `[memory]` events of the trace.
+        memory_events: the `[memory]` events of the trace; None if there are none.
 
     Raises:
         DiskFull: the disk has no room for the file, or for data that does not fit into memory.
@@ -40,7 +40,9 @@ def make_timeline(columns: Path, summary: Summary, memory_events: pa.Table) -> N
     database = RankDatabase(columns, summary, None, spill=spill, threads=THREADS)
     try:
         with scope_of(database) as scope:
-            batch = as_batch(measure(scope, WorkParameters(), memory_events))
+            if memory_events is not None:
+                write_memory_changes(scope, memory_events)
+            batch = as_batch(measure(scope, WorkParameters()))
     except (AnalysisError, ExportFailed, MemoryError) as error:
         log.warning("the overview is computed for each question, for its file can't be made: %s", error)
         return
@@ -52,16 +54,8 @@ def make_timeline(columns: Path, summary: Summary, memory_events: pa.Table) -> N
 
 def _write(batch: pa.RecordBatch, path: Path) -> None:
     """Write a file atomically; raises `DiskFull`."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with disk_errors(), partial.open("wb") as file:
-            with pa.ipc.new_file(file, batch.schema) as writer:
-                writer.write_batch(batch)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with new_file(path) as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
 
 
 def timeline_of(scope: Scope, parameters: WorkParameters) -> Timeline:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.analysis.facts.memory_events import MemoryEventsCollector
+from service.analysis.facts.memory_changes import MemoryEventsCollector
 from service.analysis.timeline_file import make_timeline
 from service.attribution.file import make_links
 from service.attribution.links import external_ids_in_envelope
 from service.formats.registry import open_trace
+from service.jobs.sample import SAMPLE
 from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
@@ -60,10 +61,9 @@ def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress:
 
 
 def prepare() -> None:
-    """Load the code of an ingest by reading a trace of one event."""
+    """Load the code of an ingest by reading a small trace."""
     with tempfile.TemporaryDirectory() as scratch:
-        text = b'{"traceEvents":[{"ph":"X","name":"one","pid":1,"tid":1,"ts":1,"dur":1}]}'
-        ingest(io.BufferedReader(io.BytesIO(text)), Path(scratch, "columns"), "one.json", lambda _: None)
+        ingest(io.BufferedReader(io.BytesIO(SAMPLE)), Path(scratch, "columns"), "sample.json", lambda _: None)
 
 
 def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:

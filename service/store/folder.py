@@ -18,6 +18,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from service.trace.errors import CatalogInUse, DiskFull, ExportFailed
 
@@ -27,6 +28,10 @@ TIMELINE = "timeline.arrow"
 """Name of a further file, for the overview; see `service.analysis.timeline_file`."""
 LISTS = "lists.json"
 """Name of a further file, for lists of the summary that are too long for the catalog; see `service.store.lists`."""
+MEMORY = "memory.parquet"
+"""Name of a further file, for allocations and frees; see `service.analysis.facts.memory_changes`."""
+_REMADE = (TIMELINE, MEMORY)
+"""Files that are made anew if they are missing."""
 UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"
 """Suffixes of the notes on resumable uploads; see `service.store.resumable`."""
 COLUMNS_VERSION = "1"
@@ -186,13 +191,13 @@ def _make_private(path: Path, mode: int) -> None:
 
 
 def size_of(columns: Path) -> int:
-    """Return the size in bytes of a folder of columns, without `TIMELINE`, which is made anew if it is missing."""
-    return sum(part.stat().st_size for part in _parts_of(columns) if part.name != TIMELINE)
+    """Return the size in bytes of a folder of columns, without the files that are made anew if they are missing."""
+    return sum(part.stat().st_size for part in _parts_of(columns) if part.name not in _REMADE)
 
 
 def _parts_of(columns: Path) -> list[Path]:
-    """Return the files of a folder of columns; `LISTS` and, from early versions, the others may be missing."""
-    optional = (columns / ATTRIBUTION, columns / LISTS, columns / TIMELINE)
+    """Return the files of a folder of columns; only the first two are in each folder."""
+    optional = (columns / name for name in (ATTRIBUTION, LISTS, *_REMADE))
     return [columns / EVENTS, columns / ENVELOPE, *(part for part in optional if part.exists())]
 
 
@@ -212,13 +217,27 @@ def sync_folder(folder: Path) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file atomically and durably."""
-    partial = path.with_name(f".{path.name}.partial")
-    with disk_errors(), partial.open("wb") as file:
+    with new_file(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
     sync_folder(path.parent)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces the one at a path once it is complete; after an error, nothing is left of it.
+
+    Raises:
+        DiskFull: the disk has no room for the file.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with disk_errors(), partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @contextmanager

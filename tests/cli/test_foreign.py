@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 
 import pytest
@@ -25,18 +25,18 @@ def ask(url: str, *command: str) -> Result:
 
 @contextmanager
 def port_that_says(text: bytes) -> Iterator[str]:
-    """Serve a text to one connection, as a program does that speaks another protocol."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    """Say a text on each connection, as a program does that speaks another protocol."""
 
-        def greet() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(text)
+    class Greeting(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(text)
 
-        thread = Thread(target=greet)
+    with ThreadingTCPServer(("127.0.0.1", 0), Greeting) as server:
+        thread = Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
         thread.join()
 
 

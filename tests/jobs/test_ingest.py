@@ -376,7 +376,8 @@ def test_ingest_leaves_nothing_but_its_result(original: Path, columns: Path) -> 
     ingested(original, columns)
 
     assert os.listdir(columns.parent) == [columns.name]  # noqa: PTH208 - the test compares names
-    assert sorted(os.listdir(columns)) == ["attribution.parquet", "envelope.json", "events.parquet", "timeline.arrow"]  # noqa: PTH208
+    files = ["attribution.parquet", "envelope.json", "events.parquet", "memory.parquet", "timeline.arrow"]
+    assert sorted(os.listdir(columns)) == files  # noqa: PTH208
 
 
 def test_ingest_replaces_what_a_killed_process_left(original: Path, columns: Path) -> None:

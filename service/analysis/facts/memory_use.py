@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from service.analysis.facts.host import KINDS, Host
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.memory_events import device_type_name
+from service.analysis.facts.memory_changes import device_type_name
 from service.analysis.facts.operator_rows import OperatorRows
 from service.attribution.nesting import (
     NONE,
@@ -31,7 +31,7 @@ class MemoryUse:
     """The use of memory of a rank.
 
     Args:
-        changes: allocations and frees in order of time, as from `CHANGES`.
+        changes: allocations and frees in order of time, as from `memory_changes_of`.
         host: operators and annotations.
 
     Attributes:

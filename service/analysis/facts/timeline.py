@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from service.analysis.facts.intervals import Ints, group_rows, merge_intervals
-from service.analysis.facts.memory_events import CHANGES, EVENT, device_type_name
+from service.analysis.facts.memory_changes import device_type_name, memory_changes_of
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
 from service.analysis.table import codes
@@ -111,16 +112,15 @@ class _Row(NamedTuple):
     values: Ints
 
 
-def measure(scope: Scope, parameters: WorkParameters, memory_events: pa.Table | None = None) -> Timeline:
+def measure(scope: Scope, parameters: WorkParameters) -> Timeline:
     """Read the slices of a rank into a timeline.
 
     Args:
         scope: scope of the rank.
         parameters: rules by which work counts.
-        memory_events: the `[memory]` events, if they are known; reading them takes as long as all else.
     """
     threads = sorted(_threads(scope), key=lambda row: -int(row.values[-1]))
-    return assemble([*_streams(scope, parameters), *threads, *_launches(scope), *_memory(scope, memory_events)])
+    return assemble([*_streams(scope, parameters), *threads, *_launches(scope), *_memory(scope)])
 
 
 def assemble(rows: Sequence[_Row]) -> Timeline:
@@ -197,14 +197,10 @@ def _launches(scope: Scope) -> Iterator[_Row]:
         yield _Row(Track(LAUNCHES), BUSY, starts, np.zeros(len(starts) + 1, np.int64))
 
 
-def _memory(scope: Scope, events: pa.Table | None) -> Iterator[_Row]:
+def _memory(scope: Scope) -> Iterator[_Row]:
     """Yield the allocated bytes of each device, from each change on; not of devices without recorded totals."""
-    if EVENT not in scope.names():
-        return
-    if events is not None:
-        scope.db.register("memory_events", events)
-        scope.db.execute("CREATE OR REPLACE TEMP VIEW events AS SELECT * FROM memory_events")
-    changes = scope.table(f'SELECT "at", allocated, device_type, device_id FROM ({CHANGES}) WHERE allocated NOTNULL')
+    changes = memory_changes_of(scope).select(["at", "allocated", "device_type", "device_id"])
+    changes = changes.filter(pc.is_valid(changes["allocated"]))
     at, allocated = changes["at"].to_numpy(), changes["allocated"].to_numpy()
     for (type_, device), rows in group_rows(changes["device_type"], changes["device_id"]):
         track = Track(MEMORY, device, process=device_type_name(type_ or 0))

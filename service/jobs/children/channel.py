@@ -1,7 +1,6 @@
 """The child's end of the connections to the server."""
 
 import os
-import select
 import sys
 import threading
 import time
@@ -48,10 +47,6 @@ class ServerChannel:
         self._output = sys.stdout.buffer
         self._writing = threading.Lock()
         self._next_progress = 0.0
-
-    def has_input(self) -> bool:
-        """Return whether the server has sent a message that has not been read yet, or has closed the connection."""
-        return bool(select.select([self._input], [], [], 0)[0])
 
     def receive(self) -> tuple[Message, bytes] | None:
         """Wait for a message and its body; None once the server has closed the connection."""

@@ -13,7 +13,6 @@ from service.jobs.children.channel import ServerChannel
 from service.jobs.children.encoding import encode
 from service.jobs.children.messages import Complete, Done, Grown, Message
 from service.jobs.children.tasks.ingest import IngestTask
-from service.jobs.ingest import prepare
 from service.streaming.source import GrowingFile
 from service.trace.errors import IngestError, NotATrace
 
@@ -31,8 +30,6 @@ def main(channel: ServerChannel) -> int:
     """Run one `IngestTask`, and return the exit status."""
     _bound_memory()
     _lower_priority()
-    if not channel.has_input():
-        prepare()
     received = channel.receive_call()
     if received is None:
         return 0

@@ -1,0 +1,50 @@
+"""A small sample trace. Reading and analysing it calls all compiled functions, so that their machine code is loaded."""
+
+from typing import Any
+
+import orjson
+
+Event = dict[str, Any]
+
+
+def _slice(cat: str, name: str, start: float, duration: float, args: Event) -> Event:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": duration, "args": args}
+
+
+def _work(cat: str, name: str, start: float, correlation: int, args: Event) -> Event:
+    args = {"device": 0, "stream": 7, "correlation": correlation, **args}
+    return {**_slice(cat, name, start, 2, args), "pid": 0, "tid": 7}
+
+
+_EVENTS = (
+    _slice("python_function", "nn.Module: Linear_0", 0, 100, {}),
+    _slice("user_annotation", "ProfilerStep#1", 1, 90, {}),
+    _slice("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 2, 3, {}),
+    _slice("cpu_op", "aten::linear", 10, 20, {"External id": 1}),
+    _slice("cpu_op", "aten::linear", 11, 18, {"External id": 2}),
+    _slice("cpu_op", "record_param_comms", 31, 9, {"External id": 3}),
+    _slice("cuda_runtime", "cudaLaunchKernel", 12, 2, {"External id": 2, "correlation": 1}),
+    _slice("cuda_runtime", "cudaMemcpyAsync", 15, 2, {"External id": 2, "correlation": 2}),
+    _slice("cuda_runtime", "cudaLaunchKernel", 18, 2, {"External id": 2, "correlation": 5}),
+    _slice("cuda_runtime", "cudaLaunchKernel", 32, 2, {"External id": 3, "correlation": 3}),
+    _slice("cuda_runtime", "cudaDeviceSynchronize", 50, 20, {"correlation": 4}),
+    _work("kernel", "gemm", 20, 1, {"External id": 2, "grid": [1, 1, 1], "block": [1, 1, 1]}),
+    _work("gpu_memcpy", "Memcpy HtoD", 23, 2, {"bytes": 8}),
+    _work("kernel", "bias", 26, 5, {"External id": 2}),
+    _slice("cuda_profiler_range", "gemm", 20, 1, {"inst.sum": 2}),
+    _work("kernel", "ncclDevKernel_AllReduce", 35, 3, {"External id": 3, "Collective name": "allreduce"}),
+    {
+        "ph": "i",
+        "s": "t",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": 13,
+        "args": {"Bytes": 64, "Total Allocated": 64, "Device Type": 1, "Device Id": 0, "Addr": 1},
+    },
+    {"ph": "X", "name": "compile", "pid": 1, "tid": "one", "ts": 1.5, "dur": 1, "args": {"x": [1]}, "more": {}},
+)
+
+SAMPLE = orjson.dumps({"schemaVersion": 1, "traceEvents": _EVENTS})
+"""The document of the trace."""

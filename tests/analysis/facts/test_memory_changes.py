@@ -1,0 +1,71 @@
+"""The file of allocations and frees has what their events have, and is made once."""
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from service.analysis.facts.memory_changes import memory_changes_of
+from service.analysis.facts.rank_database import RankDatabase
+from service.analysis.facts.scope import scope_of
+from service.cutting.source import Source
+from service.store.folder import MEMORY, size_of
+from service.trace.errors import ExportFailed
+from service.trace.selection import Selection
+from tests.analysis.test_memory import CAPTURED
+
+
+def changes_of(columns: Path, source: Source, selection: Selection | None = None) -> pa.Table:
+    database = RankDatabase(columns, source.summary, selection, spill=columns / "spill", threads=2)
+    with closing(database), scope_of(database) as scope:
+        return memory_changes_of(scope)
+
+
+@pytest.fixture
+def source(read_once: Any) -> Source:
+    trace: Source = read_once(CAPTURED)
+    return trace
+
+
+@pytest.fixture
+def columns(source: Source, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(source.columns, tmp_path / "columns"))
+
+
+def test_file_of_the_ingest_has_what_the_events_have(source: Source, columns: Path) -> None:
+    from_file = changes_of(columns, source)
+    assert len(from_file) > 10
+    assert changes_of(columns, source, Selection(categories=["cpu_instant_event"])).equals(from_file)
+
+
+def test_missing_file_is_written_by_the_first_question(source: Source, columns: Path) -> None:
+    text = (columns / MEMORY).read_bytes()
+    from_file = changes_of(columns, source)
+    (columns / MEMORY).unlink()
+    assert changes_of(columns, source).equals(from_file)
+    assert (columns / MEMORY).read_bytes() == text
+
+
+def test_question_is_answered_where_the_file_cannot_be_written(
+    source: Source, columns: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_file = changes_of(columns, source)
+    (columns / MEMORY).unlink()
+    monkeypatch.setattr("service.analysis.facts.memory_changes.MEMORY", "no-folder/memory.parquet")
+    assert changes_of(columns, source).equals(from_file)
+    assert not (columns / MEMORY).exists()
+
+
+def test_damaged_file_is_named(source: Source, columns: Path) -> None:
+    (columns / MEMORY).write_bytes((columns / MEMORY).read_bytes()[:100])
+    with pytest.raises(ExportFailed, match=r"memory\.parquet"):
+        changes_of(columns, source)
+
+
+def test_file_does_not_count_as_columns(source: Source, columns: Path) -> None:
+    size = size_of(columns)
+    (columns / MEMORY).unlink()
+    assert size_of(columns) == size
