@@ -186,6 +186,7 @@ class Application:
                 for close in (
                     *(self.parts.room_guard.close, services.uploads.close, services.imports.close),
                     *(self.parts.retention.close, services.ingests.close, services.derivations.close),
+                    self.parts.preparation.close,
                     *(services.fleet.close, services.exports.close, self.parts.renderings.close),
                     *(services.analyses.close, self.parts.fork_server.close),
                 ):

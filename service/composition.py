@@ -21,6 +21,7 @@ from service.jobs.import_job import ImportContext
 from service.jobs.importer import Importer
 from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.job_monitor import JobMonitor
+from service.jobs.page_preparation import PagePreparation
 from service.jobs.resumable_uploads import ResumableUploads, UploadBounds
 from service.jobs.retention import Retention
 from service.jobs.room_guard import RoomGuard
@@ -57,6 +58,7 @@ class Composition:
         renderings: the processes that write the documents that engines load.
         fork_server: starts all worker processes.
         retention: removes old traces.
+        preparation: prepares the pages of traces.
         room_guard: ends jobs that fill the disk.
     """
 
@@ -66,6 +68,7 @@ class Composition:
     renderings: Renderings
     fork_server: ForkServer
     retention: Retention
+    preparation: PagePreparation
     room_guard: RoomGuard
 
 
@@ -120,15 +123,21 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     exports = Exports(fork_server, deadline_s=settings.analysis_timeout_s, room=room)
     renderings = Renderings(fork_server, room=room)
     analyses = Analyses(fork_server, folder.incoming, deadline_s=settings.analysis_timeout_s, room=room)
+    preparation = PagePreparation(catalog, folder, fork_server, enabled=settings.prepare_pages)
     listener = ListenerState()
     trace_operations = TraceOperations(
-        catalog, folder, monitor, ingests, derivations, fleet, on_removed=listener.forget
+        catalog, folder, monitor, ingests, derivations, preparation, fleet, on_removed=listener.forget
     )
     retention = Retention(
         catalog, room, trace_operations.remove, derivations.sources, groups,
         days=settings.retain_days, size_max=settings.retain_bytes,
     )  # fmt: skip
-    ingests.on_read = retention.wake  # the new columns take space, too
+
+    def on_read(trace_id: str) -> None:
+        retention.wake()  # the new columns take space, too
+        preparation.add(trace_id)
+
+    ingests.on_read = on_read
     intake = TraceIntake(catalog, folder, ingests, on_arrival=retention.wake)
     services = Services(
         settings=settings,
@@ -164,6 +173,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         renderings=renderings,
         fork_server=fork_server,
         retention=retention,
+        preparation=preparation,
         room_guard=RoomGuard(room, lambda: [*ingests.processes, *derivations.processes]),
     )
 

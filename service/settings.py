@@ -151,5 +151,10 @@ class Settings(BaseSettings):
         description="load the code of worker processes when the server starts, rather than at their first use; takes"
         " about 220 MB of memory and saves two seconds then",
     )
+    prepare_pages: bool = Field(
+        True,
+        description="once a trace is ready, compute the answers that its page and that of its run show, with low"
+        " priority, rather than at the first visit",
+    )
     engine_stop_s: float = Field(2.0, gt=0, description="grace period of each step that stops an engine")
     shutdown_s: float = Field(10.0, gt=0, description="timeout of the server's own shutdown")

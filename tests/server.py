@@ -29,7 +29,7 @@ class Server:
 
     Args:
         data: its data folder.
-        settings: further settings, by their names in `Settings`; by default, no process is kept ready.
+        settings: further settings, by their names in `Settings`; by default, nothing is kept ready or prepared.
 
     Attributes:
         command: starts an interpreter with the command line of the service; None for a fork of a warm interpreter.
@@ -37,7 +37,12 @@ class Server:
 
     def __init__(self, data: Path, **settings: object) -> None:
         self.data = data
-        self._settings = {"perfetto_port": 0, "keep_ready": False, "min_free_bytes": 0} | settings
+        self._settings = {
+            "perfetto_port": 0,
+            "keep_ready": False,
+            "prepare_pages": False,
+            "min_free_bytes": 0,
+        } | settings
         self.command: tuple[str, ...] | None = None
         self._process: subprocess.Popen[str] | ForkedProcess | None = None
         self._port = 0

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
+from service.analysis.kept_answers import kept_answer, kept_exchange
 from service.analysis.question import Comparison, Parameters, Question, RankAnswer, Tables, concatenated
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import ALL, Columns, Page, as_arrow, as_csv, as_json, as_json_columns, table_of, with_cycle
@@ -332,12 +333,12 @@ def _missing(question: Question, scope: Scope) -> str | None:
 
 def _ask(question: Question, parameters: Parameters, several: bool, scope: Scope) -> Tables | str:
     """Return the tables of a rank, of several ranks with those of its exchange, or the reason why there are none."""
-    if reason := question.inapplicable_reason(scope):
-        return reason
-    tables = question.answer(scope, parameters)
-    if not any(map(len, tables.values())):
+    answer = kept_answer(scope, question, parameters)
+    if isinstance(answer, str):
+        return answer
+    if not any(map(len, answer.values())):
         return "Nothing that this analysis counts is left in the trace or the selection."
-    return {**tables, **question.exchange(scope, parameters)} if several and question.exchange else tables
+    return {**answer, **kept_exchange(scope, question, parameters)} if several else answer
 
 
 def _ask_of_cycle(question: Question, parameters: Parameters, several: bool, scope: Scope) -> Tables | str:

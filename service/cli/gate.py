@@ -17,6 +17,7 @@ from service.cli import local
 from service.cli.arguments import file_of
 from service.cli.report import report
 from service.cli.traces import AsJson
+from service.formats.names import SUFFIXES
 
 if TYPE_CHECKING:
     from tracedock.client import Client
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tracedock.gate.rules import Figure
     from tracedock.gate.runs import Run
 
-_TRACES = ("*.json", "*.json.gz", "*.json.zst")
+_TRACES = tuple(f"*{suffix}" for suffix in SUFFIXES)
 """Patterns of the files of a folder that are the ranks of a run."""
 
 

@@ -81,8 +81,8 @@ class IngestJobs:
         self._followers: set[IngestProcess] = set()
         """Running children that started while their traces were being uploaded."""
         self._open = False
-        self.on_read: Callable[[], object] = lambda: None
-        """Called whenever a trace has become ready."""
+        self.on_read: Callable[[str], object] = lambda _: None
+        """Called with the id of each trace that has become ready."""
         monitor.register([INGEST], self)
 
     @property
@@ -223,7 +223,7 @@ class IngestJobs:
         finally:
             if claimed := self._running.pop(job.trace, None):
                 await claimed.end()
-        self.on_read()
+        self.on_read(job.trace)
 
     def _report(self, job: Job, process: IngestProcess, size: int) -> None:
         self._monitor.moved(job.id, replace(process.progress, bytes_total=size))

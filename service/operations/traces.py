@@ -7,6 +7,7 @@ from service.engine.fleet import Fleet
 from service.jobs.derivation_jobs import DerivationJobs
 from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.job_monitor import JobMonitor
+from service.jobs.page_preparation import PagePreparation
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder
 from service.trace.errors import DiskFull, EngineFailed, NotReady
@@ -21,17 +22,19 @@ class TraceOperations:
         monitor: the monitor of jobs.
         ingests: the jobs that read traces.
         derivations: the jobs that derive traces from traces.
+        preparation: the preparation of pages.
         fleet: the engines.
         on_removed: called with the id of each trace that was removed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all work on a trace ends before the trace is removed
         self,
         catalog: Catalog,
         folder: Folder,
         monitor: JobMonitor,
         ingests: IngestJobs,
         derivations: DerivationJobs,
+        preparation: PagePreparation,
         fleet: Fleet,
         *,
         on_removed: Callable[[str], object],
@@ -41,6 +44,7 @@ class TraceOperations:
         self._monitor = monitor
         self._ingests = ingests
         self._derivations = derivations
+        self._preparation = preparation
         self._fleet = fleet
         self._on_removed = on_removed
 
@@ -82,6 +86,7 @@ class TraceOperations:
         if job_id is not None:
             self._monitor.changed(job_id)
         await self._derivations.forget(trace_id)
+        await self._preparation.forget(trace_id)
         await self._fleet.close_trace(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
         await asyncio.to_thread(self._folder.remove, trace_id)
         self._on_removed(trace_id)

@@ -62,8 +62,10 @@ class Baselines:
     def __init__(self, connection: Connection) -> None:
         self._transaction, self._rows = connection.transaction, connection.rows
 
-    def set(self, name: str, target: str) -> Baseline:
-        """Set a baseline to a trace or a group; it keeps its entry if that is its target already.
+    def set(self, name: str, target: str) -> bool:
+        """Set a baseline to a trace or a group, and return whether its name is new.
+
+        The baseline keeps its entry if that is its target already.
 
         Raises:
             BadBaselineName: no baseline can have the name.
@@ -86,7 +88,7 @@ class Baselines:
                 " (SELECT id FROM baseline WHERE name = ?1 ORDER BY id DESC LIMIT ?2)",
                 (name, HISTORY_MAX),
             )
-        return self.get(name)
+        return current is None
 
     def get(self, name: str) -> Baseline:
         """Return the present entry of a baseline; raises `UnknownBaseline`."""

@@ -30,6 +30,8 @@ LISTS = "lists.json"
 """Name of a further file, for lists of the summary that are too long for the catalog; see `service.store.lists`."""
 MEMORY = "memory.parquet"
 """Name of a further file, for allocations and frees; see `service.analysis.facts.memory_changes`."""
+ANSWERS = "answers"
+"""Name of the folder of answers that are kept; see `service.analysis.kept_answers`."""
 _REMADE = (TIMELINE, MEMORY)
 """Files that are made anew if they are missing."""
 UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"

@@ -1,14 +1,17 @@
 """Built-in analyses of one trace and of many ranks, next to Holistic Trace Analysis where it is installed."""
 
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from service.store.folder import ANSWERS
 from tests.bench.figures import Row, drain, run_alone, settle, timed
 from tests.bench.pages import measure_pages, measure_run
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
+from tests.waiting import until
 
 ANALYSIS, ALL = "analysis: ", "all of one trace, at once"
 HTA, OURS = "HTA: load and five analyses", "the same here: PUT, ingest, analyses"
@@ -47,13 +50,15 @@ def measure_analyses(server: Server, trace: dict[str, Any], folder: Path) -> lis
 
 
 def _forget(server: Server, small: dict[str, Any]) -> None:
-    """Replace the analysis process by one that has read only a small trace."""
+    """Replace the analysis process by one that has read only a small trace, and remove all kept answers."""
     for process in server.children("tracedock analysis"):
         process.kill()
         process.wait()
     for name in ("operators", "critical_path"):
         while server.api.get(f"/traces/{small['id']}/analysis/{name}").status_code != 200:
             pass  # the server has not yet noticed that the process ended
+    for answers in server.data.glob(f"columns/*/{ANSWERS}"):
+        shutil.rmtree(answers)
 
 
 def _query(name: str, trace: dict[str, Any]) -> str:
@@ -88,8 +93,11 @@ def measure_hta(folder: Path, path: Path | None) -> list[Row]:
 
 
 def measure_ranks(folder: Path, ranks: int, megabytes: int) -> list[Row]:
-    """Measure one question about many ranks, each with a trace of the given size, and the page of their run."""
-    server = Server(folder / "many", perfetto_port=0, keep_ready=True).start()
+    """Measure one question about many ranks, each with a trace of the given size, and the page of their run.
+
+    The page is prepared while the traces arrive, as that of any run is.
+    """
+    server = Server(folder / "many", perfetto_port=0, keep_ready=True, prepare_pages=True).start()
     server.api.timeout = 3600
     rows: list[Row] = []
     try:
@@ -102,7 +110,8 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> list[Row]:
             path.unlink()
         parameters = "&".join(f"traces={trace_id}" for trace_id in traces[1:])
         question = f"/traces/{traces[0]}/analysis/temporal_breakdown?{parameters}"
-        drain(server, question)  # starts the analysis process, which then has read the traces
+        until(lambda: not server.children("tracedock prepare"))
+        drain(server, question)  # starts the analysis process
         settle(server)
         with timed(f"{RANKS}: {ranks} of {megabytes} MB", server, rows):
             drain(server, question)

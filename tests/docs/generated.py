@@ -8,8 +8,10 @@ from tracedock.errors import KINDS, STATUSES, InvalidRequestError, ServerFailure
 
 from service.agents.tools.catalogue import TOOLS
 from service.analysis.catalogue import QUESTIONS
+from service.formats.names import FOLDERS
 from service.http.problems import problem_kinds
 from service.settings import Settings
+from service.streaming.codec import Compression
 from tests.docs.pages import EXAMPLES
 
 _PART = re.compile(r"^(<!-- from code: (\w+) -->\n)(.*?)^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
@@ -27,6 +29,12 @@ def settings() -> str:
         for name, field in Settings.model_fields.items()
     ]
     return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
+
+
+def formats() -> str:
+    """The table of all formats, with the ends of the names of their files."""
+    rows = [f"| `{name}` | {', '.join(f'`.{name}{compression}`' for compression in Compression)} |" for name in FOLDERS]
+    return "\n".join(["| format | names end in |", "|---|---|", *rows])
 
 
 def questions() -> str:
@@ -101,6 +109,7 @@ def _default(value: object) -> str:
 
 
 PARTS = {
+    "formats": formats,
     "settings": settings,
     "questions": questions,
     "definitions": definitions,

@@ -22,8 +22,10 @@ def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, 
 def test_baseline_is_set_changed_and_deleted(server: Server, run: tuple[str, list[str]]) -> None:
     group_id, [trace, _] = run
     first = server.api.put("/baselines/main", json={"target": trace})
-    assert (first.status_code, first.json()["target"], first.json()["kind"]) == (200, trace, "trace")
-    second = server.api.put("/baselines/main", json={"target": group_id}).json()
+    assert (first.status_code, first.json()["target"], first.json()["kind"]) == (201, trace, "trace")
+    second_answer = server.api.put("/baselines/main", json={"target": group_id})
+    assert second_answer.status_code == 200
+    second = second_answer.json()
     assert [(entry["kind"], entry["target"]) for entry in second["history"]] == [("group", group_id), ("trace", trace)]
     assert server.api.get("/baselines/main").json() == second
     shapes.Baseline.model_validate(second)

@@ -54,11 +54,11 @@ def document(server: Server) -> Json:
     return openapi.document_of(server)
 
 
-def bodies(document: Json) -> dict[str, tuple[str, str, str]]:
-    """Return the method, path and id of the operation that takes each model in its body."""
+def bodies(document: Json) -> dict[str, tuple[str, str, Json]]:
+    """Return the method, path and description of the operation that takes each model in its body."""
     return {
         operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]: (
-            method, path, operation["operationId"],
+            method, path, operation,
         )
         for method, path, operation in openapi.operations(document)
         if "application/json" in operation.get("requestBody", {"content": {}})["content"]
@@ -90,21 +90,18 @@ def test_server_accepts_the_examples_of_a_body(
     name: str, document: Json, traces: list[str], gpu_trace: str, server: Server
 ) -> None:
     subject = gpu_trace if name == "OverlayRequest" else traces[0]
-    method, path, _ = bodies(document)[name]
+    method, path, operation = bodies(openapi.resolved(document))[name]
+    waits = any(parameter["name"] == "wait" for parameter in operation.get("parameters", ()))
     for example in document["components"]["schemas"][name]["examples"]:
         group = server.api.post("/groups", json={"name": f"{name} {json.dumps(example)}"[:200], "traces": traces})
         where = path.replace("{trace_id}", subject).replace("{group_id}", group.json()["id"]).replace("{name}", "main")
         text = json.dumps(example).replace(IDS[0], traces[0]).replace(IDS[1], traces[1])
         answer = server.api.request(
-            method, server.url + where, content=text, params={"wait": PATIENCE_S} if _waits(name) else {}
+            method, server.url + where, content=text, params={"wait": PATIENCE_S} if waits else {}
         )
         assert answer.status_code in (200, 201, 202), (example, answer.text)
         if answer.status_code == 202:
             assert answer.json()["state"] == "done", (example, answer.text)
-
-
-def _waits(name: str) -> bool:
-    return name not in ("BaselineTarget", "GroupChange", "GroupRequest", "ListenerChoice", "TraceChange")
 
 
 def test_example_of_a_problem_is_what_the_server_sends(document: Json, server: Server) -> None:

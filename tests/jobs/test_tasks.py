@@ -21,7 +21,7 @@ from service.jobs.children.tasks.base import Task
 from service.jobs.children.tasks.derive import MergeTask, OverlayTask, PlanTask, SplitTask
 from service.jobs.children.tasks.documents import Cut, ExportTask, RenderTask
 from service.jobs.children.tasks.ingest import IngestTask
-from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask
+from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask, PrepareTask
 from service.store.export import document
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
@@ -72,6 +72,7 @@ def tasks_of(source: Source, folder: Path) -> list[Any]:
         AnswerTask("operators", {"top": 3}, traces, "csv", ["operators"]),
         ApplicableTask(traces[0]),
         OpeningTask(source.columns, source.summary, None, SliceReference("at", 3, "a:b")),
+        PrepareTask(source.columns, source.summary, folder),
     ]
 
 

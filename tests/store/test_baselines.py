@@ -30,8 +30,10 @@ def removable(catalog: Catalog) -> str | None:
 def test_baseline_names_a_trace_or_a_group(catalog: Catalog, baselines: Baselines) -> None:
     add(catalog, "a", "run")
     [group] = Groups(catalog.connection).page(limit=1)
-    assert (baselines.set("main", "a").kind, baselines.get("main").target_name) == ("trace", "a.json")
-    assert (baselines.set("main", group.id).kind, baselines.get("main").target_name) == ("group", "run")
+    assert baselines.set("main", "a")
+    assert (baselines.get("main").kind, baselines.get("main").target_name) == ("trace", "a.json")
+    assert not baselines.set("main", group.id)
+    assert (baselines.get("main").kind, baselines.get("main").target_name) == ("group", "run")
 
 
 def test_history_has_each_target_once_in_a_row_the_latest_first(catalog: Catalog, baselines: Baselines) -> None:

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
+from service.analysis.kept_answers import KEPT
 from tests.server import Server
 from tests.web.address import address_of
 from tests.web.viewer import Viewer
@@ -54,6 +56,24 @@ def test_bars_heatmaps_and_late_ranks_are_those_of_the_analyses(page: Page, serv
     expect(late).to_have_count(2)
     expect(late.first).to_contain_text(rows_of(server, run_id, "collectives", "ranks")[0]["late_cause"])
     expect(page.get_by_test_id("run-advice")).to_contain_text("num_workers")
+
+
+def test_pages_ask_at_once_only_for_what_is_prepared(page: Page, server: Server, run_id: str, gpu_id: str) -> None:
+    asked: list[tuple[str, set[str]]] = []
+
+    def note(request: Request) -> None:
+        address = urlsplit(request.url)
+        if "/analysis/" in address.path:
+            asked.append((address.path.rpartition("/")[2], {*parse_qs(address.query)}))
+
+    page.on("request", note)
+    for path in (f"groups/{run_id}", f"traces/{gpu_id}"):
+        page.goto(f"{server.url}/{path}")
+        expect(page.locator(":is([data-testid=advice], [data-testid=no-advice])").first).to_be_visible()
+        page.wait_for_load_state("networkidle")
+    questions = [(name, parameters) for name, parameters in asked if name != "overview"]  # which has a file of its own
+    assert {name for name, _ in questions} == {*KEPT}
+    assert all(parameters <= {"table"} for _, parameters in questions), questions
 
 
 def test_step_of_a_rank_leads_to_its_window_in_the_trace(page: Page, server: Server, run_id: str) -> None:

@@ -45,15 +45,17 @@ def get_baseline(name: BaselineName, services: ServicesDep) -> Response:
     return json_response(baseline_object(services.baselines.history(name)))
 
 
-@router.put("/{name}", summary="Set a baseline", responses={200: {"model": shapes.Baseline}})
+@router.put(
+    "/{name}", summary="Set a baseline", responses={200: {"model": shapes.Baseline}, 201: {"model": shapes.Baseline}}
+)
 @declares(audit="set baseline")
 def set_baseline(name: BaselineName, new: BaselineTarget, services: ServicesDep) -> Response:
     """Set a baseline to a trace or a group, which retention then keeps; the name is created if there is none.
 
     If a client deletes the target, the baseline stays, and its ``target`` is null.
     """
-    services.baselines.set(name, new.target)
-    return json_response(baseline_object(services.baselines.history(name)))
+    is_new = services.baselines.set(name, new.target)
+    return json_response(baseline_object(services.baselines.history(name)), 201 if is_new else 200)
 
 
 @router.delete("/{name}", status_code=204, summary="Delete a baseline")

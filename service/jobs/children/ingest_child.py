@@ -4,20 +4,17 @@ The server sends `Grown` as more of the file is received, and `Complete` once al
 child waits for more bytes. Its memory is bounded, so that no file can take all of the machine's memory.
 """
 
-import os
 import resource
 from contextlib import suppress
-from pathlib import Path
 
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.encoding import encode
 from service.jobs.children.messages import Complete, Done, Grown, Message
+from service.jobs.children.priority import lower_priority
 from service.jobs.children.tasks.ingest import IngestTask
 from service.streaming.source import GrowingFile
 from service.trace.errors import IngestError, NotATrace
 
-NICE = 10
-"""Niceness of the child, in favour of requests: its threads could otherwise take all processors of a small machine."""
 MEMORY_MAX = 4 << 30
 """Maximum number of allocated bytes, used or not.
 
@@ -29,7 +26,7 @@ each thread reserves much more than it ever uses.
 def main(channel: ServerChannel) -> int:
     """Run one `IngestTask`, and return the exit status."""
     _bound_memory()
-    _lower_priority()
+    lower_priority()
     received = channel.receive_call()
     if received is None:
         return 0
@@ -58,9 +55,3 @@ def _follow(file: GrowingFile, message: Message) -> None:
 def _bound_memory() -> None:
     with suppress(ValueError, OSError):  # a lower limit exists already, or the system has no such limit
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX, MEMORY_MAX))
-
-
-def _lower_priority() -> None:
-    os.nice(NICE)
-    with suppress(OSError):  # where Linux shares the processor among sessions first, niceness alone has no effect
-        Path("/proc/self/autogroup").write_text(str(NICE))

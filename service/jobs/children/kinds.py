@@ -19,6 +19,8 @@ class Kind(StrEnum):
     """Writes a document for an engine."""
     ANALYSIS = "analysis"
     """Answers questions."""
+    PREPARE = "prepare"
+    """Computes and keeps the answers that pages show."""
 
 
 ENTRIES = {
@@ -27,6 +29,7 @@ ENTRIES = {
     Kind.EXPORT: f"{PACKAGE}.export_child",
     Kind.RENDER: f"{PACKAGE}.render_child",
     Kind.ANALYSIS: f"{PACKAGE}.analysis_child",
+    Kind.PREPARE: f"{PACKAGE}.prepare_child",
 }
 """The module of each kind. Its ``main(channel, *arguments)`` runs the child and returns its exit status."""
 

@@ -18,6 +18,7 @@ _MODULES = {
     "AnswerTask": "questions",
     "ApplicableTask": "questions",
     "OpeningTask": "questions",
+    "PrepareTask": "questions",
 }
 """The module of each task. A child imports only the modules of its own tasks."""
 

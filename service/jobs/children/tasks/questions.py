@@ -2,12 +2,15 @@
 
 # ruff: noqa: PLC0415 - the server loads no numba, and each child loads only the code of its own tasks
 
+import os
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from service.jobs.children.tasks.base import OnProgress, Task, ignore
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
 from service.trace.summary import Summary
@@ -122,6 +125,35 @@ class OpeningTask:
         from service.rendering.initial_view import initial_view
 
         return orjson.dumps(initial_view(self.columns, self.summary, self.selection, self.slice))
+
+
+@dataclass(frozen=True)
+class PrepareTask(Task[int]):
+    """Compute and keep the answers that pages show; see `service.analysis.kept_answers.keep_answers`.
+
+    Attributes:
+        columns: the folder of the trace's columns.
+        summary: the trace's summary.
+        spill: the path next to which to write data that does not fit into memory.
+    """
+
+    columns: Path
+    summary: Summary
+    spill: Path
+
+    @classmethod
+    def result_type(cls) -> type[int]:
+        """Return the type of the number of kept answers."""
+        return int
+
+    def run(self, _: OnProgress = ignore) -> int:
+        """Return the number of questions that are answered."""
+        from service.analysis.kept_answers import keep_answers
+        from service.analysis.reading_cache import ReadingCache
+        from service.store.export import spill_of
+
+        with closing(ReadingCache(spill_of(self.spill, os.getpid()))) as readings:
+            return keep_answers(AnalysedTrace(self.columns, self.summary).asked(), readings)
 
 
 Question = AnswerTask | ApplicableTask | OpeningTask

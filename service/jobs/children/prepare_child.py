@@ -1,0 +1,11 @@
+"""The child that computes the answers that pages show, before anybody asks for them."""
+
+from service.jobs.children import derive_child
+from service.jobs.children.channel import ServerChannel
+from service.jobs.children.priority import lower_priority
+
+
+def main(channel: ServerChannel) -> int:
+    """Run one `PrepareTask`, and return the exit status."""
+    lower_priority()
+    return derive_child.main(channel)
