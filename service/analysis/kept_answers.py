@@ -1,6 +1,7 @@
 """Files with the answers that pages show of whole traces. They are written once, next to the columns of the trace."""
 
 import hashlib
+import io
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -69,7 +70,7 @@ def _is_kept(scope: Scope, question: Question, parameters: Parameters) -> bool:
 
 def _kept(scope: Scope, name: str, compute: Callable[[], Tables | str]) -> Tables | str:
     path = scope.columns / ANSWERS / f"{name}.arrow"
-    key = f"{_code_digest()} rank {scope.rank}"
+    key = f"{code_digest()} rank {scope.rank}"
     if (answer := _read(path, key)) is None:
         answer = compute()
         if isinstance(answer, str) or sum(table.nbytes for table in answer.values()) <= SIZE_MAX:
@@ -82,11 +83,12 @@ def _read(path: Path, key: str) -> Tables | str | None:
     """Return the answer in a file; None if there is none, or if other code wrote it."""
     try:
         with path.open("rb") as file:
-            header = orjson.loads(file.readline())
-            if header["key"] != key:
-                return None
-            reason: str | None = header["reason"]
-            return reason or {name: pa.ipc.open_stream(file).read_all() for name in header["tables"]}
+            header, body = orjson.loads(file.readline()), file.read()
+        if header["key"] != key:
+            return None
+        reason: str | None = header["reason"]
+        stream = _whole(body, header["sha256"])
+        return reason or {name: pa.ipc.open_stream(stream).read_all() for name in header["tables"]}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -94,18 +96,28 @@ def _read(path: Path, key: str) -> Tables | str | None:
         return None
 
 
+def _whole(body: bytes, sha256: str) -> pa.BufferReader:
+    """Return a reader of a body; raises `ValueError` if the body does not have the digest."""
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise ValueError("it is damaged")
+    return pa.BufferReader(body)
+
+
 def _write(path: Path, key: str, answer: Tables | str) -> None:
     reason, tables = (answer, {}) if isinstance(answer, str) else (None, answer)
+    body = io.BytesIO()
+    for table in tables.values():
+        with pa.ipc.new_stream(body, table.schema, options=_COMPRESSED) as stream:
+            stream.write_table(table)
+    digest = hashlib.sha256(body.getvalue()).hexdigest()
+    header = orjson.dumps({"key": key, "reason": reason, "tables": [*tables], "sha256": digest})
     path.parent.mkdir(exist_ok=True)
-    with new_file(path) as file:
-        file.write(orjson.dumps({"key": key, "reason": reason, "tables": [*tables]}) + b"\n")
-        for table in tables.values():
-            with pa.ipc.new_stream(file, table.schema, options=_COMPRESSED) as stream:
-                stream.write_table(table)
+    with new_file(path, durable=False) as file:  # a damaged file is noticed
+        file.write(header + b"\n" + body.getvalue())
 
 
 @cache
-def _code_digest() -> str:
+def code_digest() -> str:
     """Return a digest of the service's code, because a change of any of it may change an answer."""
     digest = hashlib.sha256()
     for source in sorted(_SOURCES.rglob("*.py")):

@@ -225,8 +225,12 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
+def new_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file that replaces the one at a path once it is complete; after an error, nothing is left of it.
+
+    Args:
+        path: the path.
+        durable: whether the file must be complete even after a crash of the machine.
 
     Raises:
         DiskFull: the disk has no room for the file.
@@ -236,7 +240,8 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         with disk_errors(), partial.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

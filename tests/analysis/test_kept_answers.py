@@ -89,7 +89,7 @@ def test_answer_of_other_code_is_computed_again(
     file.write_bytes(file.read_bytes().replace(b'"reason":null', b'"reason":"old"'))
     with pytest.raises(NotApplicable, match="old"):
         answered("steps", ranks[:1], tmp_path / "spill")
-    monkeypatch.setattr(kept_answers, "_code_digest", lambda: "other")
+    monkeypatch.setattr(kept_answers, "code_digest", lambda: "other")
     assert answered("steps", ranks[:1], tmp_path / "spill") == computed
 
 
@@ -99,7 +99,7 @@ def test_answer_names_the_rank_that_the_trace_has_now(ranks: list[AnalysisInput]
     assert {row["rank"] for row in answered("steps", [other], tmp_path / "spill")["steps"]} == {77}
 
 
-@pytest.mark.parametrize("size", [0, 1, 40, 400])
+@pytest.mark.parametrize("size", [0, 1, 40, 400, -1])
 def test_damaged_file_is_computed_again(
     ranks: list[AnalysisInput], tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from setproctitle import setproctitle
 
+from service.analysis.kept_answers import code_digest
 from service.jobs.children.entry import run_child
 from service.jobs.children.kinds import ENTRIES, FORK_SERVER_TITLE
 from service.jobs.children.messages import (
@@ -126,6 +127,7 @@ def _load_code() -> None:
         import_module(module)
     prepare_ingest()
     prepare_rendering()
+    code_digest()
     gc.collect()
     gc.freeze()  # a garbage collection of a child would write to all shared pages
 
