@@ -174,7 +174,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         fork_server=fork_server,
         retention=retention,
         preparation=preparation,
-        room_guard=RoomGuard(room, lambda: [*ingests.processes, *derivations.processes]),
+        room_guard=RoomGuard(room, lambda: [*ingests.processes, *derivations.processes, *preparation.processes]),
     )
 
 

@@ -332,7 +332,7 @@ def _missing(question: Question, scope: Scope) -> str | None:
 
 
 def _ask(question: Question, parameters: Parameters, several: bool, scope: Scope) -> Tables | str:
-    """Return the tables of a rank, of several ranks with those of its exchange, or the reason why there are none."""
+    """Return the tables of a rank, or the reason why there are none; of several ranks, also those of `exchange`."""
     answer = kept_answer(scope, question, parameters)
     if isinstance(answer, str):
         return answer

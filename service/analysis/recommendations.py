@@ -213,8 +213,7 @@ def _longest_gap(cover: Coverage, first: int, last: int) -> TimelineSpan:
 def _of_memory(scope: Scope) -> Iterator[Check]:
     """Check whether the memory of a GPU is nearly full."""
     sizes = {device["id"]: device["memory_bytes"] for device in scope.summary.devices}
-    changes = memory_changes_of(scope)
-    for device, allocated, peak_ns in _peaks(changes.filter(pc.equal(changes["device_type"], CUDA))):
+    for device, allocated, peak_ns in _peaks(memory_changes_of(scope)):
         size = sizes.get(device)
         value = 100 * allocated / size if size else None
         peak = TimelineSpan(EVENT, peak_ns, peak_ns)
@@ -229,8 +228,9 @@ def _of_memory(scope: Scope) -> Iterator[Check]:
 
 
 def _peaks(changes: pa.Table) -> Iterator[tuple[int, int, int]]:
-    """Yield each device, the most that is allocated on it, and when it is so for the first time."""
-    recorded = changes.filter(pc.is_valid(changes["allocated"]))
+    """Yield each GPU, the most that is allocated on it, and when it is so for the first time."""
+    is_gpu = pc.and_(pc.equal(changes["device_type"], CUDA), pc.greater_equal(changes["device_id"], 0))
+    recorded = changes.filter(pc.and_(is_gpu, pc.is_valid(changes["allocated"])))
     allocated, times = recorded["allocated"].to_numpy(), recorded["at"].to_numpy()
     devices = recorded["device_id"].to_numpy()
     for device in np.unique(devices).tolist():

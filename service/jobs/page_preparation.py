@@ -38,6 +38,11 @@ class PagePreparation:
         self._process: TaskProcess[int] | None = None
         self._trace_id = ""
 
+    @property
+    def processes(self) -> list[TaskProcess[int]]:
+        """The child that runs, if one does."""
+        return [self._process] if self._process else []
+
     def add(self, trace_id: str) -> None:
         """Prepare the pages of a trace, which is ready, after those of earlier traces."""
         if not self._enabled:

@@ -15,6 +15,7 @@ import fcntl
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -235,7 +236,7 @@ def new_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     Raises:
         DiskFull: the disk has no room for the file.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{threading.get_native_id()}.partial")
     try:
         with disk_errors(), partial.open("wb") as file:
             yield file
