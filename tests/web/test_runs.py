@@ -67,10 +67,14 @@ def test_pages_ask_at_once_only_for_what_is_prepared(page: Page, server: Server,
             asked.append((address.path.rpartition("/")[2], {*parse_qs(address.query)}))
 
     page.on("request", note)
-    for path in (f"groups/{run_id}", f"traces/{gpu_id}"):
-        page.goto(f"{server.url}/{path}")
-        expect(page.locator(":is([data-testid=advice], [data-testid=no-advice])").first).to_be_visible()
-        page.wait_for_load_state("networkidle")
+    page.goto(f"{server.url}/groups/{run_id}")
+    expect(page.get_by_test_id("chart-run-steps")).to_be_visible()
+    expect(page.locator("#run-advice :is([data-testid=advice], [data-testid=no-advice])").first).to_be_visible()
+    page.goto(f"{server.url}/traces/{gpu_id}")
+    expect(page.locator(":is([data-testid=advice], [data-testid=no-advice])").first).to_be_visible()
+    page.get_by_test_id("analyses").scroll_into_view_if_needed()
+    for name in ("steps", "kernel_breakdown", "idle_breakdown"):
+        expect(page.get_by_test_id(f"dashboard-{name}")).to_be_visible()
     questions = [(name, parameters) for name, parameters in asked if name != "overview"]  # which has a file of its own
     assert {name for name, _ in questions} == {*KEPT}
     assert all(parameters <= {"table"} for _, parameters in questions), questions
