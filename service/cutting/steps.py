@@ -28,8 +28,11 @@ class EventSteps:
         self._parts = parts
         self._tracks = tracks
         self._summary = summary
-        self._clock = StepClock(summary)
         self._last: tuple[int, Ints] | None = None  # a cache: several selections read the same part in succession
+
+    @cached_property
+    def _clock(self) -> StepClock:
+        return StepClock(self._summary)  # a window needs none, and a trace can have many steps
 
     @cached_property
     def links(self) -> Links:
