@@ -123,7 +123,9 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     exports = Exports(fork_server, deadline_s=settings.analysis_timeout_s, room=room)
     renderings = Renderings(fork_server, room=room)
     analyses = Analyses(fork_server, folder.incoming, deadline_s=settings.analysis_timeout_s, room=room)
-    preparation = PagePreparation(catalog, folder, fork_server, enabled=settings.prepare_pages)
+    preparation = PagePreparation(
+        catalog, folder, fork_server, enabled=settings.prepare_pages, deadline_s=settings.analysis_timeout_s
+    )
     listener = ListenerState()
     trace_operations = TraceOperations(
         catalog, folder, monitor, ingests, derivations, preparation, fleet, on_removed=listener.forget

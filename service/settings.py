@@ -153,7 +153,7 @@ class Settings(BaseSettings):
     )
     prepare_pages: bool = Field(
         True,
-        description="once a trace is ready, compute the answers that its page and that of its run show, with low"
+        description="once a trace has been read, compute the answers that its page and that of its run show, with low"
         " priority, rather than at the first visit",
     )
     engine_stop_s: float = Field(2.0, gt=0, description="grace period of each step that stops an engine")

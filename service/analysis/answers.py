@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
-from service.analysis.kept_answers import kept_answer, kept_exchange
+from service.analysis.kept_answers import exchanged_tables, kept_answer
 from service.analysis.question import Comparison, Parameters, Question, RankAnswer, Tables, concatenated
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import ALL, Columns, Page, as_arrow, as_csv, as_json, as_json_columns, table_of, with_cycle
@@ -338,7 +338,7 @@ def _ask(question: Question, parameters: Parameters, several: bool, scope: Scope
         return answer
     if not any(map(len, answer.values())):
         return "Nothing that this analysis counts is left in the trace or the selection."
-    return {**answer, **kept_exchange(scope, question, parameters)} if several else answer
+    return {**answer, **exchanged_tables(scope, question)} if several else answer
 
 
 def _ask_of_cycle(question: Question, parameters: Parameters, several: bool, scope: Scope) -> Tables | str:

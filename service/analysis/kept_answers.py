@@ -1,4 +1,4 @@
-"""Files with the answers that pages show of whole traces. They are written once, next to the columns of the trace."""
+"""Files that keep the answers that pages show about whole traces, next to the columns of the trace."""
 
 import hashlib
 import io
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import orjson
@@ -39,28 +40,24 @@ def kept_answer(scope: Scope, question: Question, parameters: Parameters) -> Tab
     return _kept(scope, question.name, compute) if _is_kept(scope, question, parameters) else compute()
 
 
-def kept_exchange(scope: Scope, question: Question, parameters: Parameters) -> Tables:
-    """Return the tables of `Question.exchange` of a rank: from the file, or computed and then kept."""
+def exchanged_tables(scope: Scope, question: Question) -> Tables:
+    """Return the tables of a rank that a question needs in addition if there are several ranks; see `exchange`."""
     if question.exchange is None:
         return {}
-    exchange = question.exchange
-    if not _is_kept(scope, question, parameters):
-        return exchange(scope, parameters)
-    tables = _kept(scope, f"{question.name}.exchange", lambda: exchange(scope, parameters))
-    return {} if isinstance(tables, str) else tables
+    other = QUESTIONS[question.exchange]
+    answer = kept_answer(scope, other, other.parameters())
+    return {} if isinstance(answer, str) else answer
 
 
 def keep_answers(trace: AnalysisInput, readings: ReadingCache) -> int:
-    """Keep the answers about a trace of one rank; return the number of questions that are answered."""
+    """Keep the answers about a trace of one rank; return the number of questions that have tables."""
     if trace.summary.ranks:
         return 0
     answered = 0
     with readings.of(trace) as reading, scope_of(reading) as scope:
         for question in map(QUESTIONS.__getitem__, KEPT):
-            with suppress(AnalysisError):  # who asks later gets the same error
-                if not isinstance(kept_answer(scope, question, question.parameters()), str):
-                    kept_exchange(scope, question, question.parameters())
-                    answered += 1
+            with suppress(AnalysisError):  # the next request gets the same error
+                answered += not isinstance(kept_answer(scope, question, question.parameters()), str)
     return answered
 
 
@@ -69,7 +66,7 @@ def _is_kept(scope: Scope, question: Question, parameters: Parameters) -> bool:
 
 
 def _kept(scope: Scope, name: str, compute: Callable[[], Tables | str]) -> Tables | str:
-    path = scope.columns / ANSWERS / f"{name}.arrow"
+    path = scope.columns / ANSWERS / f"{name}.arrow"  # its folder has the id of the trace
     key = f"{code_digest()} rank {scope.rank}"
     if (answer := _read(path, key)) is None:
         answer = compute()
@@ -82,25 +79,22 @@ def _kept(scope: Scope, name: str, compute: Callable[[], Tables | str]) -> Table
 def _read(path: Path, key: str) -> Tables | str | None:
     """Return the answer in a file; None if there is none, or if other code wrote it."""
     try:
-        with path.open("rb") as file:
-            header, body = orjson.loads(file.readline()), file.read()
-        if header["key"] != key:
-            return None
-        reason: str | None = header["reason"]
-        stream = _whole(body, header["sha256"])
-        return reason or {name: pa.ipc.open_stream(stream).read_all() for name in header["tables"]}
+        digest, _, content = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        log.warning("the answer is computed again, for its file %s can't be read: %s", path.name, error)
+    except OSError as error:
+        log.warning("an answer is computed again: %s can't be read: %s", path, error)
         return None
-
-
-def _whole(body: bytes, sha256: str) -> pa.BufferReader:
-    """Return a reader of a body; raises `ValueError` if the body does not have the digest."""
-    if hashlib.sha256(body).hexdigest() != sha256:
-        raise ValueError("it is damaged")
-    return pa.BufferReader(body)
+    if hashlib.sha256(content).hexdigest().encode() != digest:
+        log.warning("an answer is computed again: %s is damaged", path)
+        return None
+    header_text, _, body = content.partition(b"\n")
+    header = orjson.loads(header_text)
+    if header["key"] != key:
+        return None
+    reason: str | None = header["reason"]
+    stream = pa.BufferReader(body)
+    return reason or {name: pa.ipc.open_stream(stream).read_all() for name in header["tables"]}
 
 
 def _write(path: Path, key: str, answer: Tables | str) -> None:
@@ -109,17 +103,16 @@ def _write(path: Path, key: str, answer: Tables | str) -> None:
     for table in tables.values():
         with pa.ipc.new_stream(body, table.schema, options=_COMPRESSED) as stream:
             stream.write_table(table)
-    digest = hashlib.sha256(body.getvalue()).hexdigest()
-    header = orjson.dumps({"key": key, "reason": reason, "tables": [*tables], "sha256": digest})
+    content = orjson.dumps({"key": key, "reason": reason, "tables": [*tables]}) + b"\n" + body.getvalue()
     path.parent.mkdir(exist_ok=True)
     with new_file(path, durable=False) as file:  # a damaged file is noticed
-        file.write(header + b"\n" + body.getvalue())
+        file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 
 @cache
 def code_digest() -> str:
-    """Return a digest of the service's code, because a change of any of it may change an answer."""
-    digest = hashlib.sha256()
+    """Return a digest of the service's code and its libraries, because a change of any may change an answer."""
+    digest = hashlib.sha256(" ".join(map(version, ("duckdb", "numba", "numpy", "pyarrow"))).encode())
     for source in sorted(_SOURCES.rglob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

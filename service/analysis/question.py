@@ -29,7 +29,7 @@ class Question:
         answer: computes the tables of one rank.
         parameters: the model of the analysis's parameters.
         join_ranks: combines the tables of several ranks; by default, they are concatenated.
-        exchange: computes further tables of one rank, which `join_ranks` gets if there are several ranks.
+        exchange: name of the question whose tables of each rank `join_ranks` needs in addition, if there are several.
         compare_sides: compares the tables of two sides, each of one or more ranks; None for analyses of one side.
         cost: relative duration on a large trace. The costliest of the waiting questions starts first, so that the
             last of them ends as early as possible.
@@ -44,7 +44,7 @@ class Question:
     answer: "Callable[[Scope, Any], Tables]"
     parameters: type[Parameters] = Parameters
     join_ranks: Callable[[Sequence[Tables], Any], Tables] | None = None
-    exchange: "Callable[[Scope, Any], Tables] | None" = None
+    exchange: str | None = None
     compare_sides: "Callable[[Sequence[RankAnswer], Sequence[RankAnswer], Any], Comparison] | None" = None
     cost: int = 0
 

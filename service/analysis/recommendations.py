@@ -79,13 +79,6 @@ def _answer(scope: Scope, parameters: StepParameters) -> Tables:
     return check_tables(scope.rank, checks)
 
 
-def exchange(scope: Scope, parameters: StepParameters) -> Tables:
-    """Return the communications of a rank with other ranks; none with TensorBoard's rules."""
-    if parameters.rules == "tensorboard" or collectives.missing(scope):
-        return {}
-    return collectives.answer(scope, CollectiveParameters())
-
-
 def _with_fitting_advice(check: Check, scope: Scope) -> Check:
     """Replace TensorBoard's advice of a check if it does not fit the trace."""
     if check.rule == "communication":
@@ -228,7 +221,7 @@ def _of_memory(scope: Scope) -> Iterator[Check]:
 
 
 def _peaks(changes: pa.Table) -> Iterator[tuple[int, int, int]]:
-    """Yield each GPU, the most that is allocated on it, and when it is so for the first time."""
+    """Yield each GPU, its peak of allocated bytes, and the first time of that peak."""
     is_gpu = pc.and_(pc.equal(changes["device_type"], CUDA), pc.greater_equal(changes["device_id"], 0))
     recorded = changes.filter(pc.and_(is_gpu, pc.is_valid(changes["allocated"])))
     allocated, times = recorded["allocated"].to_numpy(), recorded["at"].to_numpy()
@@ -285,5 +278,5 @@ QUESTION = Question(
     inapplicable_reason=missing_steps,
     answer=answer,
     join_ranks=joined,
-    exchange=exchange,
+    exchange="collectives",
 )

@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
+import shutil
 from collections import deque
-from contextlib import suppress
 
 from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
-from service.jobs.children.task_process import TaskProcess
+from service.jobs.children.task_process import Outcome, TaskProcess
 from service.jobs.children.tasks.questions import PrepareTask
 from service.store.catalog import Catalog
 from service.store.folder import Folder
-from service.trace.errors import UnknownTrace
+from service.trace.errors import DeadlineExceeded, DiskFull, UnknownTrace
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +26,17 @@ class PagePreparation:
         folder: the data folder.
         fork_server: starts the children.
         enabled: whether to prepare pages at all.
+        deadline_s: seconds after which the preparation of a trace is ended.
     """
 
-    def __init__(self, catalog: Catalog, folder: Folder, fork_server: ForkServer, *, enabled: bool) -> None:
+    def __init__(
+        self, catalog: Catalog, folder: Folder, fork_server: ForkServer, *, enabled: bool, deadline_s: float
+    ) -> None:
         self._catalog = catalog
         self._folder = folder
         self._fork_server = fork_server
         self._enabled = enabled
+        self._deadline_s = deadline_s
         self._waiting: deque[str] = deque()
         self._preparing: asyncio.Task[None] | None = None
         self._process: TaskProcess[int] | None = None
@@ -52,34 +56,53 @@ class PagePreparation:
             self._preparing = asyncio.create_task(self._prepare_all())
 
     async def forget(self, trace_id: str) -> None:
-        """Return once nothing works on a trace, which was removed from the catalog."""
+        """End the preparation of a trace, which was removed from the catalog."""
         if self._process and self._trace_id == trace_id:
             await self._process.end()
+
+    async def settled(self) -> None:
+        """Return once nothing is prepared or waits."""
+        if self._preparing:
+            await asyncio.wait({self._preparing})
 
     async def close(self) -> None:
         """Stop at once."""
         self._waiting.clear()
         if self._process:
             await self._process.end()
-        if self._preparing:
-            await asyncio.wait({self._preparing})
+        await self.settled()
 
     async def _prepare_all(self) -> None:
         while self._waiting:
             self._trace_id = self._waiting.popleft()
-            with suppress(UnknownTrace):  # a client has deleted it meanwhile
+            try:
                 await self._prepare(self._trace_id)
+            except UnknownTrace:
+                continue  # a client has deleted it meanwhile
+            except Exception:
+                log.exception("the pages of trace %s are not prepared", self._trace_id)
 
     async def _prepare(self, trace_id: str) -> None:
         summary = self._catalog.get(trace_id).summary_or_empty
-        task = PrepareTask(self._folder.columns_of(trace_id), summary, self._folder.incoming)
-        self._process = TaskProcess(self._fork_server, Kind.PREPARE, task)
+        incoming = self._folder.incoming
+        spill = incoming.with_name(f"{incoming.name}.spill-{trace_id}")  # the next start removes it, too
+        task = PrepareTask(self._folder.columns_of(trace_id), summary, spill)
+        self._process = process = TaskProcess(self._fork_server, Kind.PREPARE, task)
         try:
-            await asyncio.wait({self._process.ended})
-            if not self._process.ended.cancelled():
-                outcome = self._process.ended.result()
-                if outcome.result is None:
-                    reason = outcome.error or outcome.exit_description
-                    log.warning("the pages of trace %s are not prepared: %s", trace_id, reason)
+            await asyncio.wait({process.ended}, timeout=self._deadline_s)
+            if not process.ended.done():
+                process.fail(DeadlineExceeded(f"It takes longer than {self._deadline_s:g} s."))
+                await asyncio.wait({process.ended})
+            if not process.ended.cancelled():
+                self._report(trace_id, process.ended.result())
         finally:
             self._process = None
+            await asyncio.to_thread(shutil.rmtree, spill, ignore_errors=True)
+
+    def _report(self, trace_id: str, outcome: Outcome[int]) -> None:
+        """Log a failure. If the disk is full, no other trace is prepared, since that writes, too."""
+        if outcome.result is not None:
+            return
+        log.warning("the pages of trace %s are not prepared: %s", trace_id, outcome.error or outcome.exit_description)
+        if isinstance(outcome.error, DiskFull):
+            self._waiting.clear()

@@ -27,7 +27,7 @@ class TraceOperations:
         on_removed: called with the id of each trace that was removed.
     """
 
-    def __init__(  # noqa: PLR0913 - all work on a trace ends before the trace is removed
+    def __init__(  # noqa: PLR0913 - jobs, preparation and engines of a trace end before it is removed
         self,
         catalog: Catalog,
         folder: Folder,

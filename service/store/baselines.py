@@ -65,7 +65,7 @@ class Baselines:
     def set(self, name: str, target: str) -> bool:
         """Set a baseline to a trace or a group, and return whether its name is new.
 
-        The baseline keeps its entry if that is its target already.
+        If the target is unchanged, no entry is added.
 
         Raises:
             BadBaselineName: no baseline can have the name.

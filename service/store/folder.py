@@ -6,7 +6,7 @@ audit.log           the audit log; older parts in audit.log.1 and so on
 lock                locked by the server that uses the folder
 incoming/           unfinished uploads and large results; at each start all but resumable uploads are removed
 originals/{id}      the original bytes of a trace
-columns/{id}/       the files that the ingest makes of a trace; {id}.partial/ until they are complete
+columns/{id}/       the files that the ingest makes of a trace, and answers; {id}.partial/ until they are complete
 making/{job}/       unfinished traces that a job cuts out or merges; removed at each start
 """
 
@@ -120,9 +120,11 @@ class Folder:
     def remove_columns(self, trace_id: str) -> None:
         """Remove a trace's columns, complete or partial; missing ones are ignored."""
         columns = self.columns_of(trace_id)
-        for folder in (columns, partial_of(columns)):
-            with suppress(FileNotFoundError):
-                shutil.rmtree(folder)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(partial_of(columns))
+        with suppress(FileNotFoundError):
+            columns.rename(partial_of(columns))  # an analysis that still runs writes no more files there
+            shutil.rmtree(partial_of(columns))
 
     def names_of(self, status: os.stat_result) -> int:
         """Return the number of originals that are hard links to a file."""
@@ -181,6 +183,9 @@ class Folder:
         for columns in self.columns.iterdir():
             if columns.name not in keep:
                 shutil.rmtree(columns)
+                continue
+            for unfinished in columns.rglob(".*.partial"):
+                unfinished.unlink()
 
 
 def _make_private(path: Path, mode: int) -> None:
@@ -228,6 +233,8 @@ def write_whole(path: Path, content: bytes) -> None:
 @contextmanager
 def new_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file that replaces the one at a path once it is complete; after an error, nothing is left of it.
+
+    What a killed process leaves, the next start of the server removes.
 
     Args:
         path: the path.

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from service.analysis.kept_answers import KEPT
 from service.store.folder import ANSWERS
 from tests.bench.figures import Row, drain, run_alone, settle, timed
 from tests.bench.pages import measure_pages, measure_run
@@ -110,7 +111,7 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> list[Row]:
             path.unlink()
         parameters = "&".join(f"traces={trace_id}" for trace_id in traces[1:])
         question = f"/traces/{traces[0]}/analysis/temporal_breakdown?{parameters}"
-        until(lambda: not server.children("tracedock prepare"))
+        until(lambda: len([*server.data.glob(f"columns/*/{ANSWERS}/{KEPT[-1]}.arrow")]) == ranks)
         drain(server, question)  # starts the analysis process
         settle(server)
         with timed(f"{RANKS}: {ranks} of {megabytes} MB", server, rows):

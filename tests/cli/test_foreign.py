@@ -35,9 +35,11 @@ def port_that_says(text: bytes) -> Iterator[str]:
     with ThreadingTCPServer(("127.0.0.1", 0), Greeting) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

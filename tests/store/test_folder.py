@@ -4,12 +4,13 @@ import errno
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from service.store.export import spill_of
-from service.store.folder import Folder, disk_errors, write_whole
+from service.store.folder import Folder, disk_errors, new_file, write_whole
 from service.trace.errors import CatalogInUse, DiskFull
 
 HOLD_THE_LOCK = """
@@ -122,6 +123,31 @@ def test_removal_of_a_trace_removes_all_its_files_and_is_repeatable(folder: Fold
     folder.remove("a")
 
     assert [*folder.originals.iterdir(), *folder.columns.iterdir()] == []
+
+
+def test_start_removes_the_unfinished_files_of_a_trace(folder: Folder) -> None:
+    columns = folder.columns_of("a")
+    (columns / "answers").mkdir(parents=True)
+    for name in (
+        ".memory.parquet.7.partial",
+        "answers/.steps.arrow.8.partial",
+        "events.parquet",
+        "answers/steps.arrow",
+    ):
+        (columns / name).touch()
+    folder.sweep(["a"])
+    assert sorted(path.name for path in columns.rglob("*.*")) == ["events.parquet", "steps.arrow"]
+
+
+def test_columns_are_removed_while_an_analysis_writes_there(folder: Folder) -> None:
+    columns = folder.columns_of("a")
+    columns.mkdir()
+    with ExitStack() as stack:
+        stack.enter_context(new_file(columns / "memory.parquet")).write(b"x")
+        folder.remove_columns("a")
+        with pytest.raises(FileNotFoundError):
+            stack.close()
+    assert [*folder.columns.iterdir()] == []
 
 
 def test_file_is_replaced_atomically(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Allocations and frees: the `[memory]` events of a trace. A file has them, because parsing takes long."""
 
+import logging
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -8,11 +10,15 @@ from service.analysis.facts.scope import Scope
 from service.store.folder import MEMORY, new_file
 from service.trace.errors import DiskFull
 
+log = logging.getLogger(__name__)
+
 EVENT = "[memory]"
 """The name of these events."""
 CUDA = 1
 """Torch's number of the device type of NVIDIA's and AMD's GPUs."""
 
+_VERSION = {b"tracedock.memory": b"1"}
+"""Metadata of the file; a file with another version is written again."""
 _THREAD = ("pid", "pid_text", "tid", "tid_text")
 _EVENT_COLUMNS = ("ts_ns", "position", "name", "args", *_THREAD)
 _TEXTS = frozenset({"name", "args", "pid_text", "tid_text"})
@@ -89,12 +95,24 @@ def memory_changes_of(scope: Scope) -> pa.Table:
 
 
 def _ensure_file(scope: Scope) -> bool:
-    """Write the file if there is none; return False if the disk has no room for it."""
-    if not (scope.columns / MEMORY).exists():
-        try:
-            write_memory_changes(scope)
-        except (DiskFull, OSError):  # such as a trace that was deleted meanwhile
-            return False
+    """Write the file, unless it is there and sound; return False if it can't be written."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - the server does without it
+
+    path = scope.columns / MEMORY
+    try:
+        if _VERSION.items() <= (pq.read_schema(path).metadata or {}).items():
+            return True
+    except FileNotFoundError:
+        pass
+    except (OSError, pa.ArrowException) as error:
+        log.warning("allocations and frees are read again: %s is damaged: %s", path, error)
+    try:
+        write_memory_changes(scope)
+    except FileNotFoundError:  # the trace was deleted meanwhile
+        return False
+    except (DiskFull, OSError) as error:
+        log.warning("allocations and frees are not kept: %s can't be written: %s", path, error)
+        return False
     return True
 
 
@@ -117,7 +135,7 @@ def write_memory_changes(scope: Scope, events: pa.Table | None = None) -> None:
     if events is not None:
         scope.db.unregister("memory_events")
     with new_file(scope.columns / MEMORY) as file:
-        pq.write_table(parsed, file, compression="zstd")
+        pq.write_table(parsed.replace_schema_metadata(_VERSION), file, compression="zstd")
 
 
 def device_type_name(number: int) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from service.analysis.facts.memory_changes import memory_changes_of
@@ -13,7 +14,6 @@ from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import scope_of
 from service.cutting.source import Source
 from service.store.folder import MEMORY, size_of
-from service.trace.errors import ExportFailed
 from service.trace.selection import Selection
 from tests.analysis.test_memory import CAPTURED
 
@@ -59,10 +59,15 @@ def test_question_is_answered_where_the_file_cannot_be_written(
     assert not (columns / MEMORY).exists()
 
 
-def test_damaged_file_is_named(source: Source, columns: Path) -> None:
-    (columns / MEMORY).write_bytes((columns / MEMORY).read_bytes()[:100])
-    with pytest.raises(ExportFailed, match=r"memory\.parquet"):
-        changes_of(columns, source)
+@pytest.mark.parametrize("damage", ["cut", "version"])
+def test_damaged_file_or_one_of_another_version_is_written_again(source: Source, columns: Path, damage: str) -> None:
+    text, from_file = (columns / MEMORY).read_bytes(), changes_of(columns, source)
+    if damage == "cut":
+        (columns / MEMORY).write_bytes(text[:100])
+    else:
+        pq.write_table(pq.read_table(columns / MEMORY).slice(1).replace_schema_metadata({}), columns / MEMORY)
+    assert changes_of(columns, source).equals(from_file)
+    assert (columns / MEMORY).read_bytes() == text
 
 
 def test_file_does_not_count_as_columns(source: Source, columns: Path) -> None:

@@ -2,7 +2,6 @@
 
 # ruff: noqa: PLC0415 - the server loads no numba, and each child loads only the code of its own tasks
 
-import os
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,7 +133,7 @@ class PrepareTask(Task[int]):
     Attributes:
         columns: the folder of the trace's columns.
         summary: the trace's summary.
-        spill: the path next to which to write data that does not fit into memory.
+        spill: the folder for data that does not fit into memory; the server removes it.
     """
 
     columns: Path
@@ -143,16 +142,15 @@ class PrepareTask(Task[int]):
 
     @classmethod
     def result_type(cls) -> type[int]:
-        """Return the type of the number of kept answers."""
+        """Return the type of the number of answers."""
         return int
 
     def run(self, _: OnProgress = ignore) -> int:
-        """Return the number of questions that are answered."""
+        """Return the number of questions that have tables."""
         from service.analysis.kept_answers import keep_answers
         from service.analysis.reading_cache import ReadingCache
-        from service.store.export import spill_of
 
-        with closing(ReadingCache(spill_of(self.spill, os.getpid()))) as readings:
+        with closing(ReadingCache(self.spill)) as readings:
             return keep_answers(AnalysedTrace(self.columns, self.summary).asked(), readings)
 
 
