@@ -3,7 +3,6 @@
 import hashlib
 import io
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -33,11 +32,20 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 def kept_answer(scope: Scope, question: Question, parameters: Parameters) -> Tables | str:
     """Return the tables of a rank, or the reason why there are none: from the file, or computed and then kept."""
+    if question.name not in KEPT or scope.is_selection or parameters != question.parameters():
+        return _computed(scope, question, parameters)
+    path = scope.columns / ANSWERS / f"{question.name}.arrow"
+    key = f"{code_digest()} rank {scope.rank}"
+    if (answer := _read(path, key)) is None:
+        answer = _computed(scope, question, parameters)
+        if isinstance(answer, str) or sum(table.nbytes for table in answer.values()) <= SIZE_MAX:
+            with suppress(DiskFull, OSError):  # such as a trace that was deleted meanwhile
+                _write(path, key, answer)
+    return answer
 
-    def compute() -> Tables | str:
-        return question.inapplicable_reason(scope) or question.answer(scope, parameters)
 
-    return _kept(scope, question.name, compute) if _is_kept(scope, question, parameters) else compute()
+def _computed(scope: Scope, question: Question, parameters: Parameters) -> Tables | str:
+    return question.inapplicable_reason(scope) or question.answer(scope, parameters)
 
 
 def exchanged_tables(scope: Scope, question: Question) -> Tables:
@@ -59,21 +67,6 @@ def keep_answers(trace: AnalysisInput, readings: ReadingCache) -> int:
             with suppress(AnalysisError):  # the next request gets the same error
                 answered += not isinstance(kept_answer(scope, question, question.parameters()), str)
     return answered
-
-
-def _is_kept(scope: Scope, question: Question, parameters: Parameters) -> bool:
-    return question.name in KEPT and not scope.is_selection and parameters == question.parameters()
-
-
-def _kept(scope: Scope, name: str, compute: Callable[[], Tables | str]) -> Tables | str:
-    path = scope.columns / ANSWERS / f"{name}.arrow"  # its folder has the id of the trace
-    key = f"{code_digest()} rank {scope.rank}"
-    if (answer := _read(path, key)) is None:
-        answer = compute()
-        if isinstance(answer, str) or sum(table.nbytes for table in answer.values()) <= SIZE_MAX:
-            with suppress(DiskFull, OSError):  # such as a trace that was deleted meanwhile
-                _write(path, key, answer)
-    return answer
 
 
 def _read(path: Path, key: str) -> Tables | str | None:
