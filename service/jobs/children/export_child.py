@@ -1,4 +1,4 @@
-"""The child that writes a trace's document for a client, so that the server's memory and event loop stay free."""
+"""The child that writes a document for a client or an engine, so that the server's memory and event loop stay free."""
 
 import service.cutting.cut  # noqa: F401 - loaded before the task arrives
 from service.jobs.children.channel import ServerChannel

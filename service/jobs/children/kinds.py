@@ -27,7 +27,7 @@ ENTRIES = {
     Kind.INGEST: f"{PACKAGE}.ingest_child",
     Kind.DERIVE: f"{PACKAGE}.derive_child",
     Kind.EXPORT: f"{PACKAGE}.export_child",
-    Kind.RENDER: f"{PACKAGE}.render_child",
+    Kind.RENDER: f"{PACKAGE}.export_child",
     Kind.ANALYSIS: f"{PACKAGE}.analysis_child",
     Kind.PREPARE: f"{PACKAGE}.prepare_child",
 }
