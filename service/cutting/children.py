@@ -18,7 +18,7 @@ from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
 from service.formats.names import child_name
 from service.store.census import take_census
-from service.store.columns import ROW_GROUP, parquet_writer
+from service.store.columns import ROW_GROUP, EventsFile
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
 from service.store.lists import with_limited_lists
 from service.store.parts import Parts
@@ -110,7 +110,7 @@ class ColumnWriter:
         self._writing: Future[None] | None = None
         with disk_errors():
             folder.mkdir(parents=True)
-            self._file = parquet_writer(folder, schema)
+            self._file = EventsFile(folder, schema)
 
     def __enter__(self) -> "ColumnWriter":
         return self
@@ -147,7 +147,7 @@ class ColumnWriter:
 
     def _write(self, table: pa.Table) -> None:
         with disk_errors():
-            self._file.write_table(table, row_group_size=ROW_GROUP)
+            self._file.write(table)
         self.nesting.add(table)
 
 

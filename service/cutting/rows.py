@@ -15,6 +15,7 @@ import numpy.typing as npt
 from service.attribution.nesting import NONE
 from service.cutting.criteria import CompiledSelection, IntervalSet
 from service.cutting.steps import EventSteps
+from service.store.flow_ids import LAUNCH_FLOWS
 from service.store.parts import METADATA, TRACK, Flags, Ints, Part, Parts, Tracks, Words, packed
 from service.trace.errors import NothingSelected
 from service.trace.selection import ALWAYS, Interval, Selection
@@ -25,9 +26,6 @@ AT_ONCE = 64
 
 Bits = npt.NDArray[Any]
 """Bit set, for each event or key, of the selections that keep it."""
-
-_LAUNCH_FLOWS = frozenset({"ac2g", "async"})
-"""Categories of the flow arrows from a launch to its GPU work; the id of such an arrow is the correlation of both."""
 
 _PROCESS_NAMING = frozenset({"process_name", "process_labels", "process_sort_index", "process_uptime_seconds"})
 _FLOW_COLUMNS = ("ph", "cat", "ts_ns", "id", "id_text", "correlation", *TRACK)
@@ -151,7 +149,7 @@ class RowSelector:
         kernels, launches = self._with_closure("kernels"), self._with_closure("launches")
         if not kernels | launches:
             return
-        links = self._steps.links.of_work()
+        links = self._steps.links_near(self._bits != 0).of_work()
         launched = links.launches != NONE
         self._add(links.rows[launched], self._bits[links.launches[launched]] & kernels)
         kept = self._bits[links.rows] & launches
@@ -245,12 +243,6 @@ class _Table:
         self.ids, firsts = _runs(ids[order])
         self.bits: Bits = np.bitwise_or.reduceat(bits[order], firsts) if len(firsts) else bits
 
-    def may_have(self, span: Interval | None) -> bool:
-        """Return whether an id lies in a span, ends included."""
-        if span is None:
-            return False
-        return bool(np.searchsorted(self.ids, span[0]) < np.searchsorted(self.ids, span[1], "right"))
-
     def of(self, ids: npt.NDArray[Any], valid: Flags | None = None) -> tuple[Bits, Flags]:
         """Return the bits of each id, and whether the table has the id. Ids that are not `valid` count as missing."""
         bits, known = np.zeros(len(ids), self.bits.dtype), np.zeros(len(ids), np.bool_)
@@ -268,6 +260,11 @@ def _runs(ordered: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:
         np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.zeros(0, np.int64)
     )
     return ordered[firsts], firsts
+
+
+def _any_within(ids: Ints, span: Interval | None) -> bool:
+    """Return whether any of some sorted ids lies in a span, ends included."""
+    return span is not None and bool(np.searchsorted(ids, span[0]) < np.searchsorted(ids, span[1], "right"))
 
 
 class _Flows:
@@ -317,9 +314,11 @@ class _Flows:
             near = []
             if unseen:  # parts that may have the other ends
                 _, known = _Table(flows[bits != 0], bits[bits != 0]).of(flows)
-                wanted = [np.concatenate(self._ids)[known], *self._correlations]
-                ids, _ = _runs(np.sort(np.concatenate(wanted)))
-                near = self._having([index for index in unseen if self._may_have(index, ids)], ids)
+                ids, is_launch = np.concatenate(self._ids)[known], np.concatenate(self._launches)[known] != _NOWHERE
+                launch_ids = np.unique(np.concatenate([ids[is_launch], *self._correlations]))
+                other_ids = np.unique(ids[~is_launch])
+                near = [index for index in unseen if self._may_have(index, launch_ids, other_ids)]
+                near = self._having(near, np.union1d(launch_ids, other_ids))
         if self._rows:
             order = np.argsort(flows, kind="stable")
             _, firsts = _runs(flows[order])
@@ -328,12 +327,12 @@ class _Flows:
                 sizes = np.diff(np.append(firsts, len(order)))
                 yield rows[order], np.repeat(joined, sizes)
 
-    def _may_have(self, index: int, ids: Ints) -> bool:
+    def _may_have(self, index: int, launch_ids: Ints, other_ids: Ints) -> bool:
         """Return whether a part may have ends of arrows with the given ids."""
-        span = self._parts.span(index, "id")
-        if len(ids) and ids[0] == _TEXT and self._parts.span(index, "id_text") is not None:
+        if len(other_ids) and other_ids[0] == _TEXT and self._parts.span(index, "id_text") is not None:
             return True
-        return span is not None and bool(np.searchsorted(ids, span[0]) < np.searchsorted(ids, span[1], "right"))
+        spans = self._parts.flow_ids(index)
+        return _any_within(launch_ids, spans.launches) or _any_within(other_ids, spans.others)
 
     def _having(self, indexes: list[int], ids: Ints) -> list[int]:
         """Return the parts that have an end of an arrow with one of the ids. Reading only ids is ten times as fast."""
@@ -353,7 +352,7 @@ class _Flows:
             text = self._words.of(part, "id_text")[ends]
             names = np.where(is_id, ids, np.where(text >= 0, text, part.first + ends))
             kinds = 3 * (self._words.of(part, "cat")[ends] + 1) + np.where(is_id, 0, np.where(text >= 0, 1, 2))
-            launch = part.which("cat", _LAUNCH_FLOWS.__contains__)[ends] & is_id
+            launch = part.which("cat", LAUNCH_FLOWS.__contains__)[ends] & is_id
             self._rows.append(part.first + ends)
             self._exclusions.append(self._excluded(part)[ends] if self._excluded else self._kept[:0])
             kept = slices & part.has("correlation") & (self._kept[part.rows] != 0)
@@ -391,7 +390,7 @@ class _Flows:
     def _correlated(self, ids: Ints) -> "_Table":
         """Return the bits of slices with the given correlations, by track and correlation."""
         wanted = _Table(ids, np.ones(len(ids), np.uint8))
-        near = [i for i in range(len(self._parts)) if wanted.may_have(self._parts.span(i, "correlation"))]
+        near = [i for i in range(len(self._parts)) if _any_within(wanted.ids, self._parts.span(i, "correlation"))]
         keys, bits = [np.zeros(0, np.uint64)], [np.zeros(0, self._kept.dtype)]
         for part in self._parts.read(("ph", "correlation", *TRACK), near):
             _, known = wanted.of(part.ints("correlation"), part.has("correlation"))

@@ -8,7 +8,7 @@ import numpy as np
 from service.attribution.file import links_of
 from service.attribution.links import Links
 from service.attribution.steps import NO_STEP, StepClock
-from service.store.parts import UNTIMED, Ints, Part, Parts, Tracks
+from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
 from service.trace.summary import Summary
 
 
@@ -38,6 +38,10 @@ class EventSteps:
     def links(self) -> Links:
         """Links between GPU work, launches and operators."""
         return links_of(self._parts.folder, self._summary)
+
+    def links_near(self, rows: Flags) -> Links:
+        """Return at least the links from and to the flagged events."""
+        return self.links if "links" in self.__dict__ else links_of(self._parts.folder, self._summary, rows)
 
     def of(self, part: Part) -> Ints:
         """Return the number of the step of each event of a part; `NO_STEP` outside of steps."""

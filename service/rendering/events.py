@@ -20,6 +20,7 @@ from service.rendering.text import (
 )
 from service.rendering.time_base import SPAN_MAX, engine_times
 from service.rendering.tracks import TrackAssigner
+from service.store.flow_ids import LAUNCH_FLOWS
 from service.store.parts import METADATA, Flags, Ints, Part, Tracks, Words, mixed
 from service.trace.selection import ALWAYS
 from service.trace.selection_fields import Args
@@ -33,7 +34,6 @@ PHASES = ("X", "i", "I", "R", "B", "E", *_ASYNC, "C", *sorted(FLOW_PHASES))
 _CODES = {phase: code for code, phase in enumerate(PHASES)}
 _INSTANT = _CODES["i"]
 _ON_DEVICE = GPU_CATEGORIES | {"gpu_user_annotation"}
-_LAUNCHES = frozenset({"ac2g", "async"})  # categories of arrows that end where a launch's work begins
 _READ_KEYS = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_out"})
 _NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine treats other values as the end of the document
 _TEXT_IDS = 1 << 61  # first number that is assigned to an id that is not an integer
@@ -162,7 +162,7 @@ class EventWriter:
         if not shared.any():
             return 4 * tracks + 2 * paired
         on_device = part.which("cat", _ON_DEVICE.__contains__)
-        on_device |= part.which("ph", {"f"}.__contains__) & part.which("cat", _LAUNCHES.__contains__)
+        on_device |= part.which("ph", {"f"}.__contains__) & part.which("cat", LAUNCH_FLOWS.__contains__)
         return 4 * tracks + 2 * paired + (on_device & shared[tracks])
 
     def _assign_new_lanes(self) -> None:

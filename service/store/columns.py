@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from service.store.flow_ids import METADATA_KEY, FlowIds, encoded, flow_ids_of
 from service.store.folder import COLUMNS_VERSION, EVENTS, disk_errors
 from service.streaming.schema import SCHEMA
 
@@ -97,31 +98,55 @@ class ColumnsWriter:
         if self._batches or not runs:
             runs.append(_Run.sorted(self._batches))
             self._batches = []
-        with disk_errors(), parquet_writer(self._folder, MERGED if ranks else SCHEMA) as file:
+        with disk_errors(), EventsFile(self._folder, MERGED if ranks else SCHEMA) as file:
             written: Future[None] | None = None
             for slab in (with_ranks(events, ranks) if ranks else events for events in _merged(runs)):
                 if written:
                     written.result()
-                written = self._threads.submit(file.write_table, slab, row_group_size=ROW_GROUP)
+                written = self._threads.submit(file.write, slab)
                 on_slab(slab)
             if written:
                 written.result()
         return self._position
 
 
-def parquet_writer(folder: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of `EVENTS` into `folder`, for sorted tables of `SCHEMA` with optional further columns."""
-    return pq.ParquetWriter(
-        folder / EVENTS,
-        schema.with_metadata({"tracedock.columns": COLUMNS_VERSION}),
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=WORDS,
-        column_encoding=_ENCODINGS,
-        write_statistics=[*_PRUNED, *(name for name in schema.names if name not in SCHEMA.names)],
-        write_page_index=True,
-        write_batch_size=ROW_GROUP,
-    )
+class EventsFile:
+    """A new file `EVENTS` in `folder`, with the columns of `SCHEMA` and optional further ones.
+
+    Write all events in order of time, then `close`; leaving the ``with`` block closes the file, too.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self._flow_ids: list[FlowIds] = []
+        self._file = pq.ParquetWriter(
+            folder / EVENTS,
+            schema.with_metadata({"tracedock.columns": COLUMNS_VERSION}),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=WORDS,
+            column_encoding=_ENCODINGS,
+            write_statistics=[*_PRUNED, *(name for name in schema.names if name not in SCHEMA.names)],
+            write_page_index=True,
+            write_batch_size=ROW_GROUP,
+        )
+
+    def __enter__(self) -> "EventsFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, events: pa.Table) -> None:
+        """Write the next events, whose columns have one chunk each, as parts of at most `ROW_GROUP` events."""
+        self._file.write_table(events, row_group_size=ROW_GROUP)
+        firsts = range(0, max(len(events), 1), ROW_GROUP)
+        self._flow_ids += (flow_ids_of(events.slice(first, ROW_GROUP)) for first in firsts)
+
+    def close(self) -> None:
+        """Complete the file."""
+        if self._file.is_open:
+            self._file.add_key_value_metadata({METADATA_KEY: encoded(self._flow_ids)})
+        self._file.close()
 
 
 def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from service.store.census import key_of
 from service.store.columns import WORDS
+from service.store.flow_ids import METADATA_KEY, FlowIds, decoded
 from service.store.folder import unreadable
 from service.trace.selection import ALWAYS, Interval
 from service.trace.summary import Key
@@ -142,6 +143,8 @@ class Parts:
         metadata = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
         self._groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        flow_ids = decoded((metadata.metadata or {}).get(METADATA_KEY.encode(), b"[]"))
+        self._flow_ids = flow_ids if len(flow_ids) == len(self._groups) else None  # older files have none
         self._firsts = np.cumsum([0, *(group.num_rows for group in self._groups)])
         self._places = {name: index for index, name in enumerate(metadata.schema.names)}
         self.rows: int = metadata.num_rows
@@ -202,6 +205,13 @@ class Parts:
         if statistics.has_min_max:
             return statistics.min, statistics.max
         return None if statistics.null_count == self.length(index) else ALWAYS
+
+    def flow_ids(self, index: int) -> FlowIds:
+        """Return the spans of the ids of flow arrows in a part; too wide in files of earlier versions."""
+        if self._flow_ids is None:
+            span = self.span(index, "id")
+            return FlowIds(span, span)
+        return self._flow_ids[index]
 
     def length(self, index: int) -> int:
         """Return the number of rows of a part."""

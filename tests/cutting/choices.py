@@ -13,6 +13,7 @@ from unittest import mock
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
+from service.attribution import file as links_file
 from service.cutting.rows import kept_rows
 from service.jobs.ingest import ingest
 from service.store import columns
@@ -31,7 +32,9 @@ class Cut:
 
     def __init__(self, folder: Path, *, row_group: int, untimed_apart: bool) -> None:
         events = folder / "columns" / EVENTS
-        with mock.patch.object(columns, "ROW_GROUP", row_group), (folder / "original").open("rb") as original:
+        small_parts = mock.patch.multiple(columns, ROW_GROUP=row_group)
+        small_links = mock.patch.multiple(links_file, _ROW_GROUP=row_group)
+        with small_parts, small_links, (folder / "original").open("rb") as original:
             self.summary = ingest(original, folder / "columns", "trace.json", lambda _: None)
         if not untimed_apart:
             table, with_statistics = pq.read_table(events), columns._PRUNED

@@ -5,16 +5,20 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.attribution.file import links_of
 from service.cutting.rows import AT_ONCE
+from service.store.parts import Parts
 from service.trace.errors import SelectionError
 from tests.brute import OF_PROCESS, Document, NoTime, UnknownSlice, kept
 from tests.conftest import DATA, SHARED, few_of, scaled
-from tests.cutting.choices import Chosen, cut, documents, selection_of, selections_of, text_of
+from tests.cutting.choices import Chosen, cut, documents, edges_of, selection_of, selections_of, text_of
 from tests.traces import TraceShape, expected, trace_chunks
 
 TRACES = sorted([*DATA.glob("*.pt.trace.json.gz"), *SHARED.rglob("*.pt.trace.json.gz")])
@@ -109,6 +113,30 @@ def test_selection_without_criteria_keeps_everything(selection: Chosen) -> None:
         events, name_count = columns.summary.events["kept"], columns.summary.counts["M|"]
         (unnamed,) = columns.kept({**selection, "closure": {"metadata": False}})
         assert len(unnamed) == events - name_count
+
+
+def test_short_window_reads_only_the_parts_that_its_arrows_and_links_need() -> None:
+    read: set[int] = set()
+    read_parts = Parts._read
+
+    def recorded(parts: Parts, names: Any, indexes: list[int]) -> Any:
+        read.update(indexes)
+        return read_parts(parts, names, indexes)
+
+    with cut(b"".join(trace_chunks(TraceShape(steps=40, kernels=20))), row_group=50) as columns:
+        start, end = edges_of(columns.summary)
+        middle, count = (start + end) // 2, len(columns.parts)
+        selection = {"window": {"start_ns": middle, "end_ns": middle + (end - start) // 100}}
+        with mock.patch.object(Parts, "_read", recorded):
+            (kept_positions,) = columns.kept(selection)
+        rows = np.zeros(columns.parts.rows, np.bool_)
+        rows[[columns.positions.index(at) for at in kept_positions]] = True
+        near = links_of(columns.parts.folder, columns.summary, rows).rows
+        everything = links_of(columns.parts.folder, columns.summary).rows
+
+    assert kept_positions
+    assert len(read) < count / 4
+    assert 0 < len(near) < len(everything) / 4
 
 
 # -- connected events -------------------------------------------------------------------------------------------

@@ -59,17 +59,13 @@ def test_ui_page_loads_our_script_first_and_allows_no_other_host(server: Server,
     assert page(server, "/static/perfetto.js").status_code == 200
 
 
-def test_files_of_the_ui_are_served(server: Server, trace: str) -> None:
-    index = page(server, f"/perfetto/{trace}/index.html")
-    assert index.status_code == 200
-    assert index.headers["content-type"].startswith("text/html")
-    version = index.text.split('data-perfetto_version=\'{"stable":"')[1].split('"')[0]
-    bundle = page(server, f"/perfetto/{trace}/{version}/frontend_bundle.js")
+def test_files_of_the_ui_are_served_and_kept_by_browsers(server: Server, trace: str) -> None:
+    version = page(server, f"/perfetto/{trace}/").text.split('data-perfetto_version=\'{"stable":"')[1].split('"')[0]
+    bundle = page(server, f"/perfetto/files/{version}/frontend_bundle.js")
     assert bundle.status_code == 200
     assert "javascript" in bundle.headers["content-type"]
-    assert (
-        page(server, f"/perfetto/{trace}/{version}/trace_processor.wasm").headers["content-type"] == "application/wasm"
-    )
+    assert bundle.headers["cache-control"] == "private, max-age=31536000, immutable"
+    assert page(server, f"/perfetto/files/{version}/trace_processor.wasm").headers["content-type"] == "application/wasm"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +73,7 @@ def test_files_of_the_ui_are_served(server: Server, trace: str) -> None:
     [
         "v99.0-abc/",
         "v99.0-abc/frontend_bundle.js",
+        "index.html",
         "live_reload",
         "service_worker.js",
         "%00",
@@ -84,8 +81,8 @@ def test_files_of_the_ui_are_served(server: Server, trace: str) -> None:
         "vizviewer_info",
     ],
 )
-def test_missing_ui_file_is_a_plain_404(server: Server, trace: str, path: str) -> None:
-    answer = page(server, f"/perfetto/{trace}/{path}")
+def test_missing_ui_file_is_a_plain_404(server: Server, path: str) -> None:
+    answer = page(server, f"/perfetto/files/{path}")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
@@ -93,8 +90,8 @@ def test_missing_ui_file_is_a_plain_404(server: Server, trace: str, path: str) -
     "path",
     ["../index.html", "../../engine-v54.0/trace_processor_shell", "/etc/passwd", "..%2f..%2fetc/passwd", "%2e%2e/x"],
 )
-def test_only_files_of_the_ui_are_served(server: Server, trace: str, path: str) -> None:
-    head = f"GET /perfetto/{trace}/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+def test_only_files_of_the_ui_are_served(server: Server, path: str) -> None:
+    head = f"GET /perfetto/files/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = sent_raw(server, head.encode())
     assert answer.startswith(b"HTTP/1.1 404 ")
 

@@ -257,12 +257,37 @@ def test_file_opened_in_the_ui_is_read_by_the_browser(
     page = open_context().new_page()
     page.on("filechooser", lambda _: None)  # with a handler, Chromium passes its file dialogs to the test
     viewer = Viewer.open(page, url_of(server, gpu_id))
+    assert other_systems(viewer) == set()
     with page.expect_file_chooser() as chooser:
         page.get_by_text("Open trace file").click()
     chooser.value.set_files(step_trace)
     expect(viewer.page).to_have_title(re.compile(re.escape(step_trace.name)))
     viewer.expect_tracks()
+    assert other_systems(viewer) == {"com.android", "com.google", "org.kernel"}
     assert server.rows(gpu_id, "select count(*) from slice") == before
+
+
+def other_systems(viewer: Viewer) -> set[str]:
+    """Return the makers of the plugins for Android and Linux kernels that the UI has started on its trace."""
+    names: list[str] = viewer.page.evaluate(
+        "app.plugins.orderedPlugins.filter((plugin) => plugin.traceContext).map((plugin) => plugin.desc.id)"
+    )
+    makers = {".".join(name.split(".")[:2]) for name in names}
+    assert "dev.perfetto" in makers
+    return makers - {"dev.perfetto", "org.Chromium"}
+
+
+def test_views_share_the_files_of_the_ui(server: Server, open_context: OpenContext, gpu_id: str) -> None:
+    context = open_context()
+    first, second = context.new_page(), context.new_page()
+    Viewer.open(first, url_of(server, gpu_id))
+    Viewer.open(second, f"{url_of(server, gpu_id)}?args=none")
+    sizes = second.evaluate(
+        "performance.getEntriesByType('resource').filter(({name}) => name.includes('/perfetto/files/'))"
+        ".map(({name, transferSize}) => [name.split('/').at(-1), transferSize])"
+    )
+    assert {name for name, _ in sizes} >= {"frontend_bundle.js", "perfetto.css"}
+    assert {size for _, size in sizes} == {0}  # all from the browser's cache
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def _complete_operation(operation: Json, declaration: Declaration, *, is_api: bo
     if is_public:
         operation["security"] = []
     elif declaration.scope == "write":
-        operation["description"] = f"{operation['description']}\n\n{_WRITE_NOTE}"
+        operation["description"] = f"{operation.get('description', '')}\n\n{_WRITE_NOTE}".lstrip()
     if declaration.idempotent:
         operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
 

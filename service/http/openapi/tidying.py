@@ -28,7 +28,7 @@ def tidied(node: Any, *, keys_are_names: bool = False) -> Any:
     if keys_are_names:
         return {SCHEMA_NAMES.get(name, name): tidied(part) for name, part in node.items()}
     if node.get("in") in ("query", "header", "path") and "schema" in node:
-        node = node | {"schema": {"description": node["description"]} | _without_null(node["schema"])}
+        node = node | {"schema": {"description": node.get("description", "")} | _without_null(node["schema"])}
     result = {
         key: value if key in _VALUES else tidied(value, keys_are_names=key in _OF_NAMES) for key, value in node.items()
     }

@@ -121,22 +121,24 @@ def ui_page(
     return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"})
 
 
-@pages.get("/{view}/{path:path}")
+@pages.get("/files/{path:path}")
 def ui_file(path: str, services: ServicesDep) -> Response:
-    """Serve a file of the UI, or 404: the UI also requests paths that exist only on its developers' machines."""
+    """Serve a file of the UI, or 404: the UI also requests paths that exist only on its developers' machines.
+
+    All views share these addresses, so that a browser keeps the files and their compiled code.
+    """
     if path not in _served_files(services.ui):
         raise HTTPException(404, f"The Perfetto UI has no file {path[:200]!r}.")
-    return FileResponse(services.ui / path, headers={"Cache-Control": "no-cache"})
+    return FileResponse(services.ui / path, headers={"Cache-Control": "private, max-age=31536000, immutable"})
 
 
 @cache
 def _served_files(ui: Path) -> frozenset[str]:
-    """Return the paths of the files to serve, relative to the UI's folder.
+    """Return the paths of the files to serve, relative to the UI's folder: those below a folder named for its version.
 
-    The service worker is left out: it would cache one version of the UI for the whole origin.
+    `ui_page` serves the page. The service worker would cache one version of the UI for the whole origin.
     """
-    files = (file.relative_to(ui) for file in ui.rglob("*") if file.is_file())
-    return frozenset(file.as_posix() for file in files if file.name != "service_worker.js")
+    return frozenset(file.relative_to(ui).as_posix() for file in ui.glob("*/**/*") if file.is_file())
 
 
 @pages.post("/{view}/rpc/status")

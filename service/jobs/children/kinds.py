@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 ENTRIES = {
     Kind.INGEST: f"{PACKAGE}.ingest_child",
-    Kind.DERIVE: f"{PACKAGE}.derive_child",
+    Kind.DERIVE: f"{PACKAGE}.task_child",
     Kind.EXPORT: f"{PACKAGE}.export_child",
     Kind.RENDER: f"{PACKAGE}.export_child",
     Kind.ANALYSIS: f"{PACKAGE}.analysis_child",

@@ -77,6 +77,13 @@
     }
   };
 
+  // The UI loads its files from next to its page. All views share one copy, which browsers keep with its compiled code.
+  /** @param {URL} url */
+  const addressOfFile = (url) => {
+    const folder = `/perfetto/${view}/`;
+    return url.pathname.startsWith(folder) ? url.pathname.replace(folder, '/perfetto/files/') : url.href;
+  };
+
   // The UI loads a script from a host of its makers to recognise their staff. No request may leave our origin.
   const source = /** @type {PropertyDescriptor & { set: (this: HTMLScriptElement, address: string) => void }} */ (
     Object.getOwnPropertyDescriptor(HTMLScriptElement.prototype, 'src')
@@ -88,7 +95,8 @@
      * @param {string} address
      */
     set(address) {
-      if (new URL(address, location.href).origin === location.origin) source.set.call(this, address);
+      const url = new URL(address, location.href);
+      if (url.origin === location.origin) source.set.call(this, addressOfFile(url));
       else queueMicrotask(() => this.dispatchEvent(new Event('error')));
     },
   });
@@ -209,17 +217,26 @@
       check();
     });
 
+  // The UI's plugins for Android and for the Linux kernel find nothing in a profiler's trace, but ask much of its engine.
+  const OTHER_SYSTEMS = /^(com\.android|com\.google|org\.kernel)\./;
+
   /**
-   * Make the UI use the name of the trace in its title, its sidebar and its exports; other versions may not support this.
+   * Make the UI use the name of the trace in its title, its sidebar and its exports, and load it without plugins for
+   * other systems; other versions may not support this.
    * @param {PerfettoApp} app
    * @param {string} name
    */
-  function label(app, name) {
+  function prepare(app, name) {
     const shared = Object.getPrototypeOf(app);
     const activate = shared.setActiveTrace;
+    const others = app.plugins.orderedPlugins.filter(
+      (/** @type {any} */ plugin) => plugin.active && OTHER_SYSTEMS.test(plugin.desc.id),
+    );
     shared.setActiveTrace = function (/** @type {PerfettoTrace} */ opened) {
       const info = opened.traceInfo;
-      if (info.source.type === 'HTTP_RPC') {
+      const isOurs = info.source.type === 'HTTP_RPC';
+      for (const plugin of others) plugin.active = !isOurs; // a file that is opened later may be of their systems
+      if (isOurs) {
         info.traceTitle = name;
         info.traceUrl = `${location.origin}/traces/${trace}`;
         if (app.httpRpc) app.httpRpc.newEngineMode = 'FORCE_BUILTIN_WASM'; // for a file that is opened next: the engine has a trace already
@@ -266,7 +283,7 @@
       const name = selection ? `${whole} (cut)` : whole;
       document.title = `${name} - Perfetto UI`;
       const [app] = await Promise.all([uiReady(), engineReady()]);
-      label(app, name);
+      prepare(app, name);
       (await timeline).arrangeTimelines(app);
       app.openTraceFromHttpRpc();
       showNotice('');

@@ -1,4 +1,4 @@
-"""The child that derives traces from traces: it runs one split, plan, merge or overlay."""
+"""The child that runs one task, such as a split, the plan of a split, a merge or an overlay, and sends its result."""
 
 from typing import Any
 
