@@ -148,15 +148,15 @@ def test_page_of_a_trace_without_much_in_it_has_no_fault(page: Page, server: Ser
 
 
 def test_page_of_a_trace_with_many_streams_counts_the_lanes_that_it_leaves_out(page: Page, server: Server) -> None:
-    events = [KERNEL | {"tid": n, "ts": n, "args": {"device": 0, "stream": n}} for n in range(100_000)]
+    events = [KERNEL | {"tid": n, "ts": n, "args": {"device": 0, "stream": n}} for n in range(1000)]
     content = json.dumps({"traceEvents": events})
-    trace = server.api.put("/traces/streams.json", params={"wait": 120}, content=content).json()["id"]
+    trace = server.api.put("/traces/streams.json", params={"wait": PATIENCE_S}, content=content).json()["id"]
     page.goto(f"{server.url}/traces/{trace}")
     expect(page.locator("#overview-canvas")).to_have_attribute("data-drawn", re.compile("/"))
-    expect(page.locator("#overview-more")).to_have_text("48 more lanes of 99,984")
+    expect(page.locator("#overview-more")).to_have_text("48 more lanes of 984")
     expect(page.get_by_test_id("verdict-sentence")).to_contain_text("computing 100 %")
     page.locator("#overview-more").click()
-    expect(page.locator("#overview-more")).to_have_text("192 more lanes of 99,936")
+    expect(page.locator("#overview-more")).to_have_text("192 more lanes of 936")
 
 
 def test_chosen_analysis_is_in_the_address_and_back_returns(page: Page, server: Server, gpu_id: str) -> None:

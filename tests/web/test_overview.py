@@ -404,6 +404,7 @@ def test_busiest_of_100_000_streams_are_drawn_first(page: Page, server: Server, 
     ]
     trace_id = uploaded(server, tmp_path, "streams", events)
     overview = Overview.open(page, server, trace_id)
+    expect(page.get_by_test_id("verdict-sentence")).to_contain_text("computing 100 %")
     drawn = overview.drawn()
     assert len(drawn["lanes"]) == 16
     assert all(lane["stream"] < 20 for lane in drawn["lanes"])

@@ -156,6 +156,9 @@ def _streams(scope: Scope, parameters: WorkParameters) -> Iterator[_Row]:
             for code, content in enumerate(_TYPES)
             if (type_ == code).any()
         ]
+        if len(merged) == 1 and (type_ == type_[0]).all():
+            yield merged[0]
+            continue
         busy = _intervals(track, BUSY, first, last)
         if not merged or busy.values[-1] != sum(row.values[-1] for row in merged):
             yield busy
