@@ -1,0 +1,1 @@
+"""Memory snapshots: pickles that `torch.cuda.memory._dump_snapshot` writes."""
