@@ -63,6 +63,9 @@ CASES: Mapping[str, Case] = {
     "no_time": Case(Kind.ODDITY, "Events without a numeric time."),
     "no_duration": Case(Kind.ODDITY, "Slices without a numeric duration: treated as empty."),
     "unknown_rank": Case(Kind.ODDITY, "Neither the document nor the file's name has the rank."),
+    "replay_contradiction": Case(Kind.ODDITY, "The memory snapshot contradicts itself: its sizes are not exact."),
+    "entry_numbers": Case(Kind.ODDITY, "Entries without a time: their numbers stand for times in µs."),
+    "unordered_times": Case(Kind.ODDITY, "Entries with a time before that of an earlier one: given the earlier one's."),
     "unknown_base": Case(Kind.ODDITY, "The zero of the trace's clock is unknown."),
 }
 

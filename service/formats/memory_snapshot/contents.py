@@ -79,6 +79,7 @@ class Snapshot:
         blocks: blocks at the end.
         frames: frames as function, file and line.
         stacks: numbers of the frames of each stack, innermost first.
+        types: names of the types of segments, by their numbers in `segments`.
         annotations: annotations in the order of the file.
         settings: the allocator's settings.
     """
@@ -89,6 +90,7 @@ class Snapshot:
     blocks: Blocks
     frames: list[tuple[str, str, int]]
     stacks: list[list[int]]
+    types: Mapping[int, str]
     annotations: list[Annotation] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -121,6 +123,7 @@ class _Contents:
             blocks,
             self._frames(),
             self._stacks(),
+            {number: self._reader.string(number) for number in self._segment_types()},
             self._annotations(root.get("external_annotations")),
             self._settings(root.get("allocator_settings")),
         )
@@ -250,6 +253,10 @@ class _Contents:
             pending,
             blocks[:, layout.BLOCK_STACK],
         )
+
+    def _segment_types(self) -> list[int]:
+        rows = self._tables.segments[: self._tables.state[layout.SEGMENT_ROWS], layout.SEG_TYPE]
+        return [number for number in np.unique(rows).tolist() if number >= 0]
 
     def _frames(self) -> list[tuple[str, str, int]]:
         string = self._reader.string

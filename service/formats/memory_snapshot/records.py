@@ -272,7 +272,7 @@ def _add_record(type_: int, values: Ints, t: Any) -> int:
         t.entry_actions[row] = _text(ACTION, type_, values, t)
         t.entry_addresses[row] = _address(address, type_, values, t)
         t.entry_sizes[row] = _field(SIZE, 0, SIZE_MAX, type_, values, t)
-        t.entry_streams[row] = _field(STREAM, -_FAR, _FAR, type_, values, t) if values[STREAM] else 0
+        t.entry_streams[row] = _field(STREAM, -STREAM_MAX, STREAM_MAX, type_, values, t) if values[STREAM] else 0
         t.entry_times[row] = _field(TIME, 0, TIME_MAX, type_, values, t)
         t.entry_stacks[row] = _stack_field(type_, values, t)
     elif type_ == FRAME:
@@ -299,7 +299,7 @@ def _add_record(type_: int, values: Ints, t: Any) -> int:
         t.segments[row, SEG_ALLOCATED] = _field(ALLOCATED, 0, SIZE_MAX, type_, values, t)
         t.segments[row, SEG_ACTIVE] = _field(ACTIVE, 0, SIZE_MAX, type_, values, t)
         t.segments[row, SEG_REQUESTED] = _field(REQUESTED, 0, SIZE_MAX, type_, values, t)
-        t.segments[row, SEG_STREAM] = _field(STREAM, -_FAR, _FAR, type_, values, t) if values[STREAM] else 0
+        t.segments[row, SEG_STREAM] = _field(STREAM, -STREAM_MAX, STREAM_MAX, type_, values, t) if values[STREAM] else 0
         t.segments[row, SEG_TYPE] = _text(SEGMENT_TYPE, type_, values, t)
         t.segments[row, SEG_POOL] = _container(POOL, TUPLE, type_, values, t)
         expandable = values[EXPANDABLE]
