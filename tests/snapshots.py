@@ -136,7 +136,7 @@ def write_large(path: Path, events: int, live: int = 1000) -> dict[str, int]:
     pickler.dump({"words": words, "stacks": STACKS, "segments": segments})
 
     def places(values: Sequence[object]) -> list[int]:
-        return [pickler.memo[id(value)][0] for value in values]
+        return [pickler.memo[id(value)][0] for value in values]  # type: ignore[attr-defined] # the stub lacks it
 
     time_us = START_US + np.arange(len(of))
     key, (none, empty) = dict(zip(_KEYS, places(_KEYS), strict=True)), places(words[-2:])

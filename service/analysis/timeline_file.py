@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from service.analysis.facts.memory_changes import write_memory_changes
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.facts.timeline import Timeline, as_batch, from_batch, measure
@@ -21,15 +20,14 @@ log = logging.getLogger(__name__)
 THREADS = 2
 
 
-def make_timeline(columns: Path, summary: Summary, memory_events: pa.Table | None) -> None:
-    """Write the timeline of a trace next to its events, and before it the file of its allocations and frees.
+def make_timeline(columns: Path, summary: Summary) -> None:
+    """Write the timeline of a trace next to its events and the file of its allocations and frees.
 
     There is none of a merged trace, whose ranks are analysed one by one, nor of events that cannot be analysed.
 
     Args:
         columns: folder of the trace's columns.
         summary: summary of the trace, as in the catalog.
-        memory_events: the `[memory]` events of the trace; None if there are none.
 
     Raises:
         DiskFull: the disk has no room for the file, or for data that does not fit into memory.
@@ -40,8 +38,6 @@ def make_timeline(columns: Path, summary: Summary, memory_events: pa.Table | Non
     database = RankDatabase(columns, summary, None, spill=spill, threads=THREADS)
     try:
         with scope_of(database) as scope:
-            if memory_events is not None:
-                write_memory_changes(scope, memory_events)
             batch = as_batch(measure(scope, WorkParameters()))
     except (AnalysisError, ExportFailed, MemoryError) as error:
         log.warning("the overview is computed for each question, for its file can't be made: %s", error)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.analysis.facts.memory_changes import MemoryEventsCollector
+from service.analysis.facts.memory_changes import MemoryChangesWriter
 from service.analysis.timeline_file import make_timeline
 from service.attribution.file import make_links
 from service.attribution.links import external_ids_in_envelope
@@ -74,19 +74,21 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
         on_progress(progress)
 
     reader, packed = open_trace(original, on_read)
-    nesting, memory_events = Nesting(), MemoryEventsCollector()
-
-    def on_slab(events: pa.Table) -> None:
-        nesting.add(events)
-        memory_events.add(events)
-
-    with ColumnsWriter(folder) as writer:
+    nesting = Nesting()
+    with ColumnsWriter(folder) as writer, MemoryChangesWriter(folder) as memory_changes:
         for batch in reader.batches():
             progress.events = reader.kept
             writer.add(batch)
         on_progress(progress)
         envelope, members = reader.envelope()
-        written_count = writer.finish(on_slab, ranks_by_pid(merged_ranks(members)))
+        ranks = ranks_by_pid(merged_ranks(members))
+
+        def on_slab(events: pa.Table) -> None:
+            nesting.add(events)
+            if not ranks:  # those of a merged trace are analysed one by one
+                memory_changes.add(events)
+
+        written_count = writer.finish(on_slab, ranks)
     if written_count != reader.kept:
         raise RuntimeError(f"{reader.kept} events came in and {written_count} were written")
     for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):
@@ -97,7 +99,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     summary.health = reader.health.as_dict(refused=reader.refused)
     summary.attribution = make_links(folder, summary, external_ids_in_envelope(members)).summary()
     write_whole(folder / ENVELOPE, envelope)
-    make_timeline(folder, summary, memory_events.table())
+    make_timeline(folder, summary)
     summary = with_limited_lists(summary, folder)
     with (folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())

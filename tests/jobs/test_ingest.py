@@ -214,7 +214,6 @@ def test_text_that_torch_mangles_is_read_and_each_repair_has_its_byte(path: Path
     [
         ("memory_timeline.json", NotATrace),
         ("memory_timeline.raw.json.gz", NotATrace),
-        ("snapshot_from_cpu_profile.pickle", NotJson),
     ],
 )
 def test_other_files_of_torch_are_refused(name: str, error: type[IngestError], columns: Path) -> None:

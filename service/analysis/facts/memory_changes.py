@@ -1,13 +1,19 @@
 """Allocations and frees: the `[memory]` events of a trace. A file has them, because parsing takes long."""
 
 import logging
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.analysis.facts.host import THREAD
 from service.analysis.facts.scope import Scope
-from service.store.folder import MEMORY, new_file
+from service.store.database import open_database
+from service.store.folder import MEMORY, disk_errors, new_file
 from service.trace.errors import DiskFull
 
 log = logging.getLogger(__name__)
@@ -17,12 +23,12 @@ EVENT = "[memory]"
 CUDA = 1
 """Torch's number of the device type of NVIDIA's and AMD's GPUs."""
 
-_VERSION = {b"tracedock.memory": b"1"}
+_VERSION = {b"tracedock.memory": b"2"}
 """Metadata of the file; a file with another version is written again."""
 _THREAD = ("pid", "pid_text", "tid", "tid_text")
-_EVENT_COLUMNS = ("ts_ns", "position", "name", "args", *_THREAD)
+_EVENT_COLUMNS = ("ts_ns", "position", "name", "args", *_THREAD, "stream")
 _TEXTS = frozenset({"name", "args", "pid_text", "tid_text"})
-_KEYS = ("Bytes", "Total Allocated", "Total Reserved", "Device Type", "Device Id", "Addr")
+_KEYS = ("Bytes", "Total Allocated", "Total Reserved", "Device Type", "Device Id", "Addr", "Stack")
 _PATHS = "[" + ", ".join(f"'$.\"{key}\"'" for key in _KEYS) + "]"
 
 _TYPES = (
@@ -39,7 +45,9 @@ SELECT
     try_cast(fields[3] AS BIGINT) AS reserved,
     coalesce(try_cast(fields[4] AS BIGINT), -1) AS device_type,
     coalesce(try_cast(fields[5] AS BIGINT), -1) AS device_id,
-    try_cast(fields[6] AS BIGINT) AS address
+    try_cast(fields[6] AS BIGINT) AS address,
+    try_cast(fields[7] AS BIGINT) AS stack,
+    stream
 FROM (
     SELECT *, try(json_extract_string(args, {_PATHS})) AS fields
     FROM {{events}} WHERE name = '{EVENT}' AND ts_ns NOTNULL
@@ -48,28 +56,61 @@ ORDER BY ts_ns, position
 """
 _CHANGES = f"""
 SELECT
-    "at", {THREAD} AS thread, bytes, allocated, reserved, device_type, device_id, address,
+    "at", {THREAD} AS thread, bytes, allocated, reserved, device_type, device_id, address, stack, stream,
     device_type IN (0, 2, 5) AS on_host -- 2 and 5 are CPU libraries
 FROM parsed_changes
 """
 
 
-class MemoryEventsCollector:
-    """Collects the `[memory]` events of a trace while its columns are written."""
+class MemoryChangesWriter:
+    """Writer of the file of a trace's allocations and frees while its columns are written.
 
-    def __init__(self) -> None:
-        self._tables: list[pa.Table] = []
+    Leaving the ``with`` block without an error completes the file. There is none of a trace without such events.
+
+    Args:
+        columns: folder of the trace's columns.
+    """
+
+    def __init__(self, columns: Path) -> None:
+        self._columns = columns
+        self._resources = ExitStack()
+        self._db: duckdb.DuckDBPyConnection | None = None
+        self._writer: Any = None
+
+    def __enter__(self) -> "MemoryChangesWriter":
+        self._resources.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._resources.__exit__(kind, error, traceback)
 
     def add(self, events: pa.Table) -> None:
-        """Add the next events, in order of time."""
+        """Add the next events, in order of time.
+
+        Raises:
+            DiskFull: the disk has no room for the file.
+        """
         chosen = events.select(_EVENT_COLUMNS).filter(pc.equal(events["name"], EVENT))
         if len(chosen):
             plain = [chosen[name].cast(pa.string()) if name in _TEXTS else chosen[name] for name in _EVENT_COLUMNS]
-            self._tables.append(pa.table(plain, _EVENT_COLUMNS))
+            self._write(pa.table(plain, _EVENT_COLUMNS))
 
-    def table(self) -> pa.Table | None:
-        """Return the events; None if there are none."""
-        return pa.concat_tables(self._tables) if self._tables else None
+    def _write(self, events: pa.Table) -> None:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - the server does without it
+
+        if self._db is None:
+            self._db = self._resources.enter_context(closing(open_database(self._columns / "memory.spill", threads=2)))
+        self._db.register("memory_events", events)
+        parsed = self._db.sql(_PARSED.format(events="memory_events")).to_arrow_table()
+        self._db.unregister("memory_events")
+        parsed = parsed.replace_schema_metadata(_VERSION)
+        if self._writer is None:
+            file = self._resources.enter_context(new_file(self._columns / MEMORY))
+            self._writer = self._resources.enter_context(pq.ParquetWriter(file, parsed.schema, compression="zstd"))
+        with disk_errors():
+            self._writer.write_table(parsed)
 
 
 def memory_changes_of(scope: Scope) -> pa.Table:
@@ -79,7 +120,8 @@ def memory_changes_of(scope: Scope) -> pa.Table:
 
     Returns:
         ``at``, the time in ns; ``thread``, the key of the thread; ``bytes``, 0 if invalid; ``allocated``, ``reserved``
-        and ``address``, null if invalid; ``device_type`` and ``device_id``, -1 if invalid; and ``on_host``.
+        and ``address``, null if invalid; ``device_type`` and ``device_id``, -1 if invalid; ``on_host``; and ``stack``
+        and ``stream``, which only memory snapshots have.
 
     Raises:
         ExportFailed: the file or the events can't be read.
@@ -107,7 +149,7 @@ def _ensure_file(scope: Scope) -> bool:
     except (OSError, pa.ArrowException) as error:
         log.warning("allocations and frees are read again: %s is damaged: %s", path, error)
     try:
-        write_memory_changes(scope)
+        _write_memory_changes(scope)
     except FileNotFoundError:  # the trace was deleted meanwhile
         return False
     except (DiskFull, OSError) as error:
@@ -116,24 +158,11 @@ def _ensure_file(scope: Scope) -> bool:
     return True
 
 
-def write_memory_changes(scope: Scope, events: pa.Table | None = None) -> None:
-    """Write the file of a whole trace's allocations and frees.
-
-    Args:
-        scope: scope of the rank.
-        events: the `[memory]` events, from a collector; None to read them.
-
-    Raises:
-        DiskFull: the disk has no room for the file.
-        ExportFailed: the events can't be read.
-    """
+def _write_memory_changes(scope: Scope) -> None:
+    """Write the file of a whole trace's allocations and frees."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - the server does without it
 
-    if events is not None:
-        scope.db.register("memory_events", events)
-    parsed = scope.table(_PARSED.format(events="events" if events is None else "memory_events"))
-    if events is not None:
-        scope.db.unregister("memory_events")
+    parsed = scope.table(_PARSED.format(events="events"))
     with new_file(scope.columns / MEMORY) as file:
         pq.write_table(parsed.replace_schema_metadata(_VERSION), file, compression="zstd")
 

@@ -21,6 +21,7 @@ ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC, SEGMENT_MAP, SEGMENT_FREE,
 
 _SETTINGS_DEPTH = 8
 _SETTINGS_ITEMS = 1000
+_TEXT_MAX = 1000
 _ACTIONS_MAX = 100
 
 
@@ -156,7 +157,7 @@ class _Contents:
     def _items(self, node: int) -> tuple[npt.NDArray[np.uint8], Ints]:
         """Return the kinds and values of the items of a container."""
         tables, chunk = self._tables, int(self._tables.node_rows[node])
-        ranges = []
+        ranges: list[list[int]] = []
         while chunk >= 0:
             first, count, chunk = tables.chunks[chunk].tolist()
             if ranges and ranges[-1][1] == first:
@@ -201,7 +202,7 @@ class _Contents:
                     codes[chosen],
                     tables.entry_addresses[chosen],
                     tables.entry_sizes[chosen],
-                    tables.entry_streams[chosen],
+                    _compact(tables.entry_streams[chosen]),
                     tables.entry_times[chosen],
                     tables.entry_stacks[chosen],
                 )
@@ -242,7 +243,10 @@ class _Contents:
         states = {number: self._reader.string(number) for number in np.unique(blocks[:, layout.BLOCK_STATE]).tolist()}
         active, pending = (
             np.isin(blocks[:, layout.BLOCK_STATE], [number for number, name in states.items() if name in names])
-            for names in (("active_allocated", "active_pending_free", "active_awaiting_free"), ("active_pending_free", "active_awaiting_free"))
+            for names in (
+                ("active_allocated", "active_pending_free", "active_awaiting_free"),
+                ("active_pending_free", "active_awaiting_free"),
+            )
         )
         return Segments(segments, ends[:-1], ends[1:]), Blocks(
             numbers,
@@ -280,23 +284,29 @@ class _Contents:
         ]
 
     def _settings(self, value: tuple[int, int] | None) -> Mapping[str, Any]:
-        left = [_SETTINGS_ITEMS]
-
-        def plain(kind: int, value: int, depth: int) -> Any:
-            left[0] -= 1
-            if kind == layout.STRING:
-                return self._reader.string(value)[:1000]
-            if kind == layout.BOOL:
-                return bool(value)
-            if kind == layout.INT:
-                return value
-            if kind != layout.NODE or depth == 0 or left[0] < 0:
-                return None
-            if self._tables.node_types[value] == layout.DICT:
-                members = [*self._members(value).items()][: left[0]]
-                return {key[:1000]: plain(*member, depth - 1) for key, member in members}
-            kinds, values = self._items(value) if self._tables.node_types[value] < layout.ENTRY else ([], [])
-            return [plain(int(kind), int(item), depth - 1) for kind, item in zip(kinds[: left[0]], values, strict=False)]
-
-        settings = plain(*value, _SETTINGS_DEPTH) if value else {}
+        settings = self._plain(value, _SETTINGS_DEPTH, [_SETTINGS_ITEMS]) if value else {}
         return settings if isinstance(settings, dict) else {}
+
+    def _plain(self, of: tuple[int, int], depth: int, left: list[int]) -> Any:
+        """Return a value of the pickle as a JSON value; at most `left` items of containers are converted."""
+        kind, value = of
+        left[0] -= 1
+        if kind == layout.STRING:
+            return self._reader.string(value)[:_TEXT_MAX]
+        if kind in (layout.BOOL, layout.INT):
+            return bool(value) if kind == layout.BOOL else value
+        if kind != layout.NODE or depth == 0 or left[0] < 0:
+            return None
+        if self._tables.node_types[value] == layout.DICT:
+            members = [*self._members(value).items()][: left[0]]
+            return {key[:_TEXT_MAX]: self._plain(member, depth - 1, left) for key, member in members}
+        if self._tables.node_types[value] >= layout.ENTRY:
+            return None
+        items = [part[: left[0]].tolist() for part in self._items(value)]
+        return [self._plain(item, depth - 1, left) for item in zip(*items, strict=True)]
+
+
+def _compact(values: Ints) -> Ints:
+    """Return the values in the memory of one, if they are all the same."""
+    same = len(values) > 0 and int(values.min()) == int(values.max())
+    return np.broadcast_to(values[:1].copy(), len(values)) if same else values

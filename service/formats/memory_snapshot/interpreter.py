@@ -4,12 +4,53 @@ from typing import Any
 
 import numpy as np
 
-from service.formats.memory_snapshot.layout import *
-from service.formats.memory_snapshot.records import *
+from service.formats.memory_snapshot.containers import (
+    add_items,
+    fail,
+    intern_string,
+    new_node,
+    push,
+)
+from service.formats.memory_snapshot.layout import (
+    BAD_MEMO,
+    BIG,
+    BOOL,
+    CHANGED,
+    DEPTH,
+    DICT,
+    EMPTY_STACK,
+    FLOAT,
+    FORBIDDEN,
+    INT,
+    LEFT_OVER,
+    LIST,
+    LONG_INTEGER,
+    LONG_STRING,
+    MARKS,
+    MARKS_MAX,
+    MEMO,
+    NO_MARK,
+    NODE,
+    NONE,
+    NOT_A_LIST,
+    STACK,
+    STOPPED,
+    STRING,
+    STRING_MAX,
+    TOO_DEEP,
+    TUPLE,
+    Bytes,
+    Ints,
+    Number,
+)
+from service.formats.memory_snapshot.records import (
+    set_items,
+)
 from service.streaming.scan.compiled import compiled
 
+
 @compiled
-def append_items(target: int, first: int, end: int, t: Any) -> bool:
+def append_items(target: Number, first: Number, end: Number, t: Any) -> bool:
     """Append items to a list on the stack; return False after an error."""
     node = t.stack[target]
     if t.stack_kinds[target] != NODE or (t.node_types[node] != LIST and t.node_types[node] != STACK):
@@ -22,7 +63,7 @@ def append_items(target: int, first: int, end: int, t: Any) -> bool:
 
 
 @compiled
-def new_tuple(first: int, t: Any) -> bool:
+def new_tuple(first: Number, t: Any) -> bool:
     """Replace the items of the stack from `first` on by a tuple of them; return False after an error."""
     node = new_node(TUPLE, -1, t)
     if not add_items(node, first, t.state[DEPTH], t):
@@ -33,8 +74,8 @@ def new_tuple(first: int, t: Any) -> bool:
 
 
 @compiled
-def _little_endian(data: Bytes, at: int, size: int) -> int:
-    value = 0
+def _little_endian(data: Bytes, at: Number, size: Number) -> Number:
+    value: Number = 0
     for place in range(size):
         value |= np.int64(data[at + place]) << (8 * place)
     return value
@@ -59,7 +100,7 @@ for _size, _opcodes in {
 
 
 @compiled
-def run(data: Bytes, end: int, sizes: Ints, values: Ints, t: Any) -> int:
+def run(data: Bytes, end: Number, sizes: Ints, values: Ints, t: Any) -> Number:
     """Interpret opcodes until the data ends, STOP or an error.
 
     Args:

@@ -1,6 +1,6 @@
 """Tables into which the interpreter of pickle opcodes puts plain data, and their numbers."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +8,8 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 ShortInts = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
+Number = Any
+"""An integer in compiled code: of Python or NumPy, which are the same there."""
 
 WORDS = (
     *("action", "addr", "device_free", "size", "stream", "frames", "time_us"),

@@ -5,14 +5,13 @@ The standard library's unpickler runs code that the file names. This reader has 
 
 from collections.abc import Iterable
 from pickletools import opcodes as _described
-from typing import NamedTuple
 
 import numpy as np
 
 from service.formats.memory_snapshot import layout
 from service.formats.memory_snapshot.interpreter import ARGUMENT_SIZES, run
 from service.formats.memory_snapshot.layout import WORDS, Tables
-from service.formats.memory_snapshot.records import intern_string, rehash
+from service.formats.memory_snapshot.memory import Memory
 from service.trace.errors import IngestError, Truncated
 
 _PIECE = 1 << 18
@@ -48,73 +47,24 @@ _MESSAGES = {
 }
 
 
-class _Growth(NamedTuple):
-    """Growth of a table: its arrays, the states that count its rows, and the largest number of rows."""
-
-    arrays: tuple[str, ...]
-    counts: tuple[int, ...]
-    rows_max: int
-    of: str
-
-
-_GROWTHS = (
-    _Growth(("stack", "stack_kinds"), (layout.DEPTH,), 1 << 24, "values"),
-    _Growth(("memo", "memo_kinds"), (layout.MEMO,), 1 << 24, "values in the memo"),
-    _Growth(("node_types", "node_inside", "node_rows", "node_lasts"), (layout.NODES,), 1 << 24, "containers"),
-    _Growth(("cells", "cell_kinds"), (layout.CELLS, layout.DEPTH), 1 << 24, "items of containers"),
-    _Growth(("chunks",), (layout.CHUNKS,), 1 << 24, "pieces of containers"),
-    _Growth(("text",), (layout.STRING_BYTES,), 1 << 27, "bytes of distinct strings"),
-    _Growth(("text_ends", "text_hashes"), (layout.STRINGS,), 1 << 22, "distinct strings"),
-    _Growth(("entry_actions", "entry_stacks", "entry_addresses", "entry_sizes", "entry_streams", "entry_times"), (layout.ENTRY_ROWS,), 12_000_000, "entries of traces"),
-    _Growth(("frames", "frame_hashes"), (layout.FRAME_ROWS,), 1 << 22, "distinct frames"),
-    _Growth(("stack_frames",), (layout.STACK_FRAMES,), 1 << 24, "frames in distinct stacks"),
-    _Growth(("stack_ends", "stack_hashes"), (layout.STACK_ROWS,), 1 << 22, "distinct stacks"),
-    _Growth(("blocks",), (layout.BLOCK_ROWS,), 1 << 23, "blocks"),
-    _Growth(("segments",), (layout.SEGMENT_ROWS,), 1 << 20, "segments"),
-    _Growth(("annotations",), (layout.ANNOTATION_ROWS,), 1 << 20, "annotations"),
-)
-_LEAST = 5  # bytes of the shortest opcodes that add a row of a table other than the first five
-_SLOTS = (
-    ("text_slots", "text_hashes", layout.STRINGS),
-    ("frame_slots", "frame_hashes", layout.FRAME_ROWS),
-    ("stack_slots", "stack_hashes", layout.STACK_ROWS),
-)
-
-
-def new_tables() -> Tables:
-    """Allocate tables whose strings begin with `WORDS`."""
-    longs = {"state": layout.STATE_SIZE, "marks": layout.MARKS_MAX}
-    widths = {"frames": 3, "blocks": 5, "segments": 12, "annotations": 4, "chunks": 3}
-    bytes_ = {"stack_kinds", "memo_kinds", "node_types", "node_inside", "cell_kinds", "text"}
-    shorts = {"node_rows", "node_lasts", "chunks", "text_slots", "entry_actions", "entry_stacks", "frame_slots"}
-    shorts |= {"stack_frames", "stack_slots"}
-    arrays = []
-    for name in Tables._fields:
-        rows = longs.get(name, 1 << 10)
-        shape = (rows, widths[name]) if name in widths else (rows,)
-        arrays.append(np.zeros(shape, np.uint8 if name in bytes_ else np.int32 if name in shorts else np.int64))
-    tables = Tables(*arrays)
-    for slots in (tables.text_slots, tables.frame_slots, tables.stack_slots):
-        slots[:] = -1
-    for word in WORDS:
-        intern_string(np.frombuffer(word.encode(), np.uint8), 0, len(word), tables)
-    return tables
-
-
 class Unpickler:
     """Reader of one pickle.
 
     Attributes:
-        tables: what was read so far; `layout` describes them.
         offset: number of bytes that were read.
         stopped: whether the end of the pickle was read.
     """
 
     def __init__(self) -> None:
-        self.tables = new_tables()
+        self._memory = Memory()
         self.offset = 0
         self._rest = b""
         self._values = np.zeros(len(WORDS), np.int64)
+
+    @property
+    def tables(self) -> Tables:
+        """The tables, which move when the next bytes are read."""
+        return self._memory.tables
 
     @property
     def stopped(self) -> bool:
@@ -133,9 +83,9 @@ class Unpickler:
             IngestError: the pickle has a forbidden opcode, is malformed, or too large; ``offset`` is the opcode's.
         """
         data = np.frombuffer(self._rest + piece, np.uint8)
-        state, at = self.tables.state, 0
+        state, at = self._memory.state, 0
         while True:
-            self._make_room(len(data) - at)
+            self._memory.make_room(len(data) - at, self.offset + at)
             at += run(data[at:], len(data) - at, ARGUMENT_SIZES, self._values, self.tables)
             if state[layout.ERROR] != layout.NO_ROOM:
                 break
@@ -163,28 +113,6 @@ class Unpickler:
         start = int(ends[number - 1]) if number else 0
         return self.tables.text[start : int(ends[number])].tobytes().decode("utf-8", "replace")
 
-    def _make_room(self, more: int) -> None:
-        """Enlarge all tables so that `more` bytes of opcodes can't fill them."""
-        state = self.tables.state
-        for growth in _GROWTHS:
-            rows = sum(int(state[count]) for count in growth.counts)
-            if rows > growth.rows_max:
-                raise IngestError(
-                    f"The snapshot has more than {growth.rows_max} {growth.of} before byte {self.offset}.",
-                    offset=self.offset,
-                    limit=growth.rows_max,
-                )
-            needed = rows + more + layout.STACK_MAX
-            for name in growth.arrays:
-                array = getattr(self.tables, name)
-                if len(array) < needed:
-                    array.resize((needed + needed // 4, *array.shape[1:]), refcheck=False)
-        for slots_name, hashes, count in _SLOTS:
-            slots, needed = getattr(self.tables, slots_name), 2 * (int(state[count]) + more // _LEAST + 1)
-            if len(slots) < needed:
-                slots.resize(1 << needed.bit_length(), refcheck=False)
-                rehash(getattr(self.tables, hashes), int(state[count]), slots)
-
     def _error(self, opcode: int) -> IngestError:
         state, at = self.tables.state, self.offset
         name = _NAMES.get(opcode)
@@ -197,7 +125,9 @@ class Unpickler:
         elif error == layout.TWICE:
             detail = f"The dictionary that is complete at byte {at} has the key `{WORDS[key]}` twice."
         elif error == layout.BAD_FIELD:
-            detail = f"The field `{WORDS[key]}` of {_RECORDS[record]}, complete at byte {at}, has a wrong type or value."
+            detail = (
+                f"The field `{WORDS[key]}` of {_RECORDS[record]}, complete at byte {at}, has a wrong type or value."
+            )
         elif error == layout.MISSING:
             detail = f"The field `{WORDS[key]}` of {_RECORDS[record]}, complete at byte {at}, is missing."
         else:

@@ -39,7 +39,9 @@ def pickle_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
         try:
             yield base64.b64decode(text[:size], validate=True)
         except binascii.Error as error:
-            raise IngestError(f"The pickle in the page is not base64 after byte {offset}: {error}.", offset=offset) from error
+            raise IngestError(
+                f"The pickle in the page is not base64 after byte {offset}: {error}.", offset=offset
+            ) from error
         if end >= 0:
             return
         offset, text = offset + size, text[size:]

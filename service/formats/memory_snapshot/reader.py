@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from service.formats.memory_snapshot import layout
 from service.formats.memory_snapshot.contents import Snapshot, Trace, contents_of
-from service.formats.memory_snapshot.events import Clock, DeviceEvents, annotation_events, metadata
+from service.formats.memory_snapshot.events import DeviceEvents
 from service.formats.memory_snapshot.opcodes import unpickled
+from service.formats.memory_snapshot.processes import Clock, annotation_events, metadata
 from service.formats.memory_snapshot.replay import Held, replay
 from service.formats.memory_snapshot.stacks import Stacks
 from service.trace.errors import NotATrace
@@ -63,8 +64,7 @@ class SnapshotReader:
         devices = []
         yield metadata(traces)
         for trace in traces:
-            of_device = snapshot.segments.rows[:, layout.SEG_DEVICE] == trace.device
-            result = replay(trace, _held(snapshot, trace.device), _total(snapshot, of_device))
+            result = replay(trace, held_blocks(snapshot, trace.device), reserved_bytes(snapshot, trace.device))
             for what, count in result.contradictions.items():
                 self.health.add("replay_contradiction", count=count, text=f"GPU {trace.device}: {what}: {count}")
             devices.append(
@@ -74,7 +74,9 @@ class SnapshotReader:
                     **dict(zip(("start_active", "start_allocated", "start_reserved"), result.start, strict=True)),
                 }
             )
-            yield from DeviceEvents(trace, result, snapshot.actions, stacks, clock).batches()
+            events = DeviceEvents(trace, result, snapshot.actions, stacks, clock)
+            del result  # so that the events can free parts of it
+            yield from events.batches()
         yield annotation_events(snapshot.annotations, clock)
         self._members = {
             "schemaVersion": 1,
@@ -119,7 +121,8 @@ def _traces_of_all_devices(snapshot: Snapshot) -> list[Trace]:
     return [*traces.values()]
 
 
-def _held(snapshot: Snapshot, device: int) -> Held:
+def held_blocks(snapshot: Snapshot, device: int) -> Held:
+    """Return the active blocks of a device at the end."""
     segments, blocks = snapshot.segments.rows, snapshot.blocks
     chosen = (segments[blocks.segments, layout.SEG_DEVICE] == device) & blocks.active
     return Held(
@@ -131,8 +134,10 @@ def _held(snapshot: Snapshot, device: int) -> Held:
     )
 
 
-def _total(snapshot: Snapshot, of_device: Any) -> int:
-    return int(snapshot.segments.rows[of_device, layout.SEG_TOTAL].sum())
+def reserved_bytes(snapshot: Snapshot, device: int) -> int:
+    """Return the bytes of all segments of a device at the end."""
+    rows = snapshot.segments.rows
+    return int(rows[rows[:, layout.SEG_DEVICE] == device, layout.SEG_TOTAL].sum())
 
 
 def _segments_of(snapshot: Snapshot) -> dict[str, Any]:

@@ -1,186 +1,102 @@
 """Compiled code that turns the dictionaries of a memory snapshot into rows of tables.
 
 Dictionaries of known shapes become rows as soon as they are complete: entries of traces, frames, blocks, segments and
-annotations. Equal strings, frames and stacks are one row. A container can't change once another one contains it, so
-that there are no cycles.
+annotations.
 """
 
 from typing import Any
 
 import numpy as np
 
-from service.formats.memory_snapshot.layout import *
+from service.formats.memory_snapshot.containers import (
+    add_items,
+    fail,
+    frame_row,
+    stack_row,
+)
+from service.formats.memory_snapshot.layout import (
+    ACTION,
+    ACTIVE,
+    ADDR,
+    ADDRESS,
+    ALLOCATED,
+    ANNOTATION,
+    ANNOTATION_ROWS,
+    BAD_FIELD,
+    BAD_KEY,
+    BIG,
+    BLOCK,
+    BLOCK_ADDRESS,
+    BLOCK_REQUESTED,
+    BLOCK_ROWS,
+    BLOCK_SIZE,
+    BLOCK_STACK,
+    BLOCK_STATE,
+    BLOCKS,
+    BOOL,
+    CHANGED,
+    CONTAINS_ITSELF,
+    DEVICE,
+    DEVICE_FREE,
+    DICT,
+    ENTRY,
+    ENTRY_ROWS,
+    ERROR,
+    EXPANDABLE,
+    FILENAME,
+    FRAME,
+    FRAMES,
+    INT,
+    LINE,
+    LIST,
+    MISSING,
+    NAME,
+    NODE,
+    NOT_A_DICT,
+    NOTE_DEVICE,
+    NOTE_NAME,
+    NOTE_STAGE,
+    NOTE_TIME,
+    ODD_ITEMS,
+    OK,
+    POOL,
+    REQUESTED,
+    SEG_ACTIVE,
+    SEG_ADDRESS,
+    SEG_ALLOCATED,
+    SEG_BLOCKS,
+    SEG_DEVICE,
+    SEG_EXPANDABLE,
+    SEG_POOL,
+    SEG_REQUESTED,
+    SEG_STACK,
+    SEG_STREAM,
+    SEG_TOTAL,
+    SEG_TYPE,
+    SEGMENT,
+    SEGMENT_ROWS,
+    SEGMENT_TYPE,
+    SIZE,
+    SIZE_MAX,
+    STAGE,
+    STATE,
+    STREAM,
+    STREAM_MAX,
+    STRING,
+    TIME,
+    TIME_MAX,
+    TOTAL,
+    TUPLE,
+    TWICE,
+    UNKNOWN,
+    Ints,
+    Number,
+)
 from service.streaming.scan.compiled import compiled
 
-@compiled
-def _mixed(value: int, item: int) -> int:
-    value = (value ^ item) * 0x2545F4914F6CDD1D
-    return value ^ ((value >> 29) & 0x7FFFFFFFF)
-
 
 @compiled
-def rehash(hashes: Ints, count: int, slots: ShortInts) -> None:
-    """Fill a larger hash table."""
-    slots[:] = -1
-    for row in range(count):
-        slot = hashes[row] & (slots.size - 1)
-        while slots[slot] >= 0:
-            slot = (slot + 1) & (slots.size - 1)
-        slots[slot] = row
-
-
-@compiled
-def intern_string(source: Bytes, start: int, length: int, t: Any) -> int:
-    """Return the number of a string; an unknown one gets the next number."""
-    state, value = t.state, length
-    for at in range(start, start + length):
-        value = _mixed(value, np.int64(source[at]))
-    slots = t.text_slots
-    slot = value & (slots.size - 1)
-    while slots[slot] >= 0:
-        row = slots[slot]
-        first = t.text_ends[row - 1] if row else 0
-        if t.text_hashes[row] == value and t.text_ends[row] - first == length:
-            same = True
-            for offset in range(length):
-                if t.text[first + offset] != source[start + offset]:
-                    same = False
-                    break
-            if same:
-                return np.int64(row)
-        slot = (slot + 1) & (slots.size - 1)
-    row, first = state[STRINGS], state[STRING_BYTES]
-    for offset in range(length):
-        t.text[first + offset] = source[start + offset]
-    slots[slot] = row
-    t.text_hashes[row] = value
-    t.text_ends[row] = first + length
-    state[STRING_BYTES] = first + length
-    state[STRINGS] = row + 1
-    return np.int64(row)
-
-
-@compiled
-def fail(state: Ints, error: int, of: int, key: int) -> int:
-    state[ERROR], state[ERROR_OF], state[ERROR_KEY] = error, of, key
-    return -1
-
-
-@compiled
-def new_node(type_: int, row: int, t: Any) -> int:
-    node = t.state[NODES]
-    t.node_types[node] = type_
-    t.node_inside[node] = 0
-    t.node_rows[node] = row
-    t.node_lasts[node] = -1
-    t.state[NODES] = node + 1
-    return np.int64(node)
-
-
-@compiled
-def push(kind: int, value: int, t: Any) -> None:
-    depth = t.state[DEPTH]
-    t.stack_kinds[depth] = kind
-    t.stack[depth] = value
-    t.state[DEPTH] = depth + 1
-
-
-@compiled
-def add_items(node: int, first: int, end: int, t: Any) -> bool:
-    """Move items of the stack into a container; return False after an error."""
-    state = t.state
-    if first == end:
-        return True
-    cell = state[CELLS]
-    for at in range(first, end):
-        if t.stack_kinds[at] == NODE:
-            if t.stack[at] == node:
-                fail(state, CONTAINS_ITSELF, 0, 0)
-                return False
-            t.node_inside[t.stack[at]] = 1
-        t.cell_kinds[cell] = t.stack_kinds[at]
-        t.cells[cell] = t.stack[at]
-        cell += 1
-    chunk = state[CHUNKS]
-    t.chunks[chunk, 0], t.chunks[chunk, 1], t.chunks[chunk, 2] = state[CELLS], end - first, -1
-    if t.node_rows[node] < 0:
-        t.node_rows[node] = chunk
-    else:
-        t.chunks[t.node_lasts[node], 2] = chunk
-    t.node_lasts[node] = chunk
-    state[CELLS], state[CHUNKS] = cell, chunk + 1
-    return True
-
-
-@compiled
-def _frame_row(file: int, name: int, line: int, t: Any) -> int:
-    value = _mixed(_mixed(_mixed(3, file), name), line)
-    slots = t.frame_slots
-    slot = value & (slots.size - 1)
-    while slots[slot] >= 0:
-        row = slots[slot]
-        if t.frames[row, 0] == file and t.frames[row, 1] == name and t.frames[row, 2] == line:
-            return np.int64(row)
-        slot = (slot + 1) & (slots.size - 1)
-    row = t.state[FRAME_ROWS]
-    slots[slot] = row
-    t.frame_hashes[row] = value
-    t.frames[row, 0], t.frames[row, 1], t.frames[row, 2] = file, name, line
-    t.state[FRAME_ROWS] = row + 1
-    return np.int64(row)
-
-
-@compiled
-def _stack_row(node: int, t: Any) -> int:
-    """Return the row of a list of frames, which becomes a `STACK`; -1 after an error."""
-    state = t.state
-    if t.node_types[node] == STACK:
-        return np.int64(t.node_rows[node])
-    if t.node_types[node] != LIST:
-        return fail(state, NOT_A_FRAME, 0, 0)
-    start = state[STACK_FRAMES]
-    if start + STACK_MAX > t.stack_frames.size:
-        return fail(state, NO_ROOM, 0, 0)
-    end, value, chunk = start, 7, t.node_rows[node]
-    while chunk >= 0:
-        for cell in range(t.chunks[chunk, 0], t.chunks[chunk, 0] + t.chunks[chunk, 1]):
-            if t.cell_kinds[cell] != NODE or t.node_types[t.cells[cell]] != FRAME:
-                return fail(state, NOT_A_FRAME, 0, 0)
-            if end - start == STACK_MAX:
-                return fail(state, LONG_STACK, 0, 0)
-            frame = t.node_rows[t.cells[cell]]
-            t.stack_frames[end] = frame
-            value = _mixed(value, np.int64(frame))
-            end += 1
-        chunk = t.chunks[chunk, 2]
-    slots = t.stack_slots
-    slot, row = value & (slots.size - 1), np.int64(-1)
-    while slots[slot] >= 0 and row < 0:
-        other = np.int64(slots[slot])
-        first = t.stack_ends[other - 1] if other else 0
-        if t.stack_hashes[other] == value and t.stack_ends[other] - first == end - start:
-            row = other
-            for offset in range(end - start):
-                if t.stack_frames[first + offset] != t.stack_frames[start + offset]:
-                    row = np.int64(-1)
-                    break
-        slot = (slot + 1) & (slots.size - 1)
-    if row < 0:
-        row = np.int64(state[STACK_ROWS])
-        slots[slot] = row
-        t.stack_hashes[row] = value
-        t.stack_ends[row] = end
-        state[STACK_ROWS], state[STACK_FRAMES] = row + 1, end
-    first_chunk, last = t.node_rows[node], t.node_lasts[node]
-    if last >= 0 and first_chunk == last == state[CHUNKS] - 1:  # nothing was stored after it: take its room back
-        state[CHUNKS], state[CELLS] = last, t.chunks[last, 0]
-    t.node_types[node] = STACK
-    t.node_rows[node] = row
-    return row
-
-
-@compiled
-def _record_type(first: int, end: int, t: Any) -> int:
+def _record_type(first: Number, end: Number, t: Any) -> Number:
     """Return the type of a dictionary with these items, by its keys."""
     for at in range(first, end, 2):
         if t.stack_kinds[at] == STRING:
@@ -199,7 +115,7 @@ def _record_type(first: int, end: int, t: Any) -> int:
 
 
 @compiled
-def _field(key: int, low: int, high: int, record: int, values: Ints, t: Any) -> int:
+def _field(key: Number, low: Number, high: Number, record: Number, values: Ints, t: Any) -> Number:
     """Return an integer field of a record: `values` has the position of each field's value on the stack, or 0."""
     at = values[key]
     if not at:
@@ -211,7 +127,7 @@ def _field(key: int, low: int, high: int, record: int, values: Ints, t: Any) -> 
 
 
 @compiled
-def _address(key: int, record: int, values: Ints, t: Any) -> int:
+def _address(key: Number, record: Number, values: Ints, t: Any) -> Number:
     at = values[key]
     if t.stack_kinds[at] != INT and t.stack_kinds[at] != BIG:
         return fail(t.state, BAD_FIELD, record, key)
@@ -219,7 +135,7 @@ def _address(key: int, record: int, values: Ints, t: Any) -> int:
 
 
 @compiled
-def _text(key: int, record: int, values: Ints, t: Any) -> int:
+def _text(key: Number, record: Number, values: Ints, t: Any) -> Number:
     at = values[key]
     if not at:
         return UNKNOWN
@@ -229,7 +145,7 @@ def _text(key: int, record: int, values: Ints, t: Any) -> int:
 
 
 @compiled
-def _container(key: int, type_: int, record: int, values: Ints, t: Any) -> int:
+def _container(key: Number, type_: Number, record: Number, values: Ints, t: Any) -> Number:
     at = values[key]
     if not at:
         return UNKNOWN
@@ -239,17 +155,17 @@ def _container(key: int, type_: int, record: int, values: Ints, t: Any) -> int:
 
 
 @compiled
-def _stack_field(record: int, values: Ints, t: Any) -> int:
+def _stack_field(record: Number, values: Ints, t: Any) -> Number:
     at = values[FRAMES]
     if not at:
         return UNKNOWN
     if t.stack_kinds[at] != NODE:
         return fail(t.state, BAD_FIELD, record, FRAMES)
-    return _stack_row(t.stack[at], t)
+    return stack_row(t.stack[at], t)
 
 
 @compiled
-def _missing(record: int, keys: Any, values: Ints, t: Any) -> bool:
+def _missing(record: Number, keys: Any, values: Ints, t: Any) -> bool:
     for key in keys:
         if not values[key]:
             fail(t.state, MISSING, record, key)
@@ -261,9 +177,10 @@ _FAR = 1 << 62
 
 
 @compiled
-def _add_record(type_: int, values: Ints, t: Any) -> int:
+def _add_record(type_: Number, values: Ints, t: Any) -> Number:
     """Add a row for a dictionary of a known type; return the row."""
-    state, row = t.state, np.int64(0)
+    state = t.state
+    row: Number = 0
     if type_ == ENTRY:
         address = ADDR if values[ADDR] else DEVICE_FREE
         if _missing(type_, (ACTION, SIZE, address), values, t):
@@ -279,7 +196,7 @@ def _add_record(type_: int, values: Ints, t: Any) -> int:
         if _missing(type_, (NAME,), values, t):
             return 0
         line = _field(LINE, -_FAR, _FAR, type_, values, t) if values[LINE] else 0
-        row = _frame_row(_text(FILENAME, type_, values, t), _text(NAME, type_, values, t), line, t)
+        row = frame_row(_text(FILENAME, type_, values, t), _text(NAME, type_, values, t), line, t)
     elif type_ == BLOCK:
         if _missing(type_, (SIZE,), values, t):
             return 0
@@ -320,7 +237,7 @@ def _add_record(type_: int, values: Ints, t: Any) -> int:
 
 
 @compiled
-def set_items(target: int, first: int, end: int, values: Ints, t: Any) -> bool:
+def set_items(target: Number, first: Number, end: Number, values: Ints, t: Any) -> bool:
     """Put pairs of keys and values into a dictionary on the stack; return False after an error."""
     state = t.state
     node = t.stack[target]
@@ -369,5 +286,3 @@ def set_items(target: int, first: int, end: int, values: Ints, t: Any) -> bool:
     elif type_ == ANNOTATION:
         state[ANNOTATION_ROWS] += 1
     return True
-
-

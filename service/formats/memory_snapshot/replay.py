@@ -14,7 +14,7 @@ from service.formats.memory_snapshot.contents import (
     SEGMENT_UNMAP,
     Trace,
 )
-from service.formats.memory_snapshot.layout import Ints
+from service.formats.memory_snapshot.layout import Ints, ShortInts
 from service.formats.memory_snapshot.pairing import NONE
 
 _SLOTS = 1 << 12
@@ -47,9 +47,9 @@ class BlockTable:
         stacks: number of the stack of the allocation or, if that is before the trace, of the free or the end; or -1.
     """
 
-    begins: Ints
-    requests: Ints
-    ends: Ints
+    begins: ShortInts
+    requests: ShortInts
+    ends: ShortInts
     sizes: Ints
     addresses: Ints
     streams: Ints
@@ -65,6 +65,12 @@ class BlockTable:
         return (self.begins <= entry) & ((self.ends < 0) | (self.ends > entry))
 
 
+_NOTHING = np.zeros(0, np.int64)
+_NO_ENTRIES = np.zeros(0, np.int32)
+NO_BLOCKS = BlockTable(_NO_ENTRIES, _NO_ENTRIES, _NO_ENTRIES, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+"""The table without blocks."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """The memory of a device. Each curve has the bytes after each entry.
@@ -72,7 +78,6 @@ class Replay:
     Attributes:
         blocks: blocks.
         active: bytes of active blocks: allocated ones, and those whose free is requested but not complete.
-        allocated: bytes of allocated blocks.
         reserved: bytes of segments.
         start: active, allocated and reserved bytes before the first entry.
         contradictions: numbers of contradictions between the trace and the segments, by description.
@@ -80,10 +85,16 @@ class Replay:
 
     blocks: BlockTable
     active: Ints
-    allocated: Ints
     reserved: Ints
     start: tuple[int, int, int]
     contradictions: Counter[str]
+
+    def allocated(self) -> Ints:
+        """Return the bytes of allocated blocks after each entry; a block whose free is requested is not allocated."""
+        blocks = self.blocks
+        unrequested = (blocks.requests < 0) & (blocks.begins >= 0)
+        released = np.where(unrequested, blocks.ends, blocks.requests)
+        return self.start[1] + _curve(len(self.active), blocks, released)
 
     @property
     def peak(self) -> int:
@@ -132,34 +143,36 @@ def replay(trace: Trace, held: Held, reserved: int) -> Replay:
     contradictions["frees with another size than the allocation"] = int(state[pairing.RESIZED])
 
     before = ~known
-    nothing = np.full(int(before.sum()), NONE)
+    nothing = np.full(int(before.sum()), NONE, np.int32)
     blocks = BlockTable(
-        *(np.concatenate([part.astype(np.int64), nothing]) for part in (begins, requests, ends)),
+        np.concatenate([begins, nothing]),
+        np.concatenate([requests, nothing]),
+        np.concatenate([ends, nothing]),
         np.concatenate([trace.sizes[entries], held.sizes[before]]),
         np.concatenate([trace.addresses[entries], held.addresses[before]]),
         np.concatenate([trace.streams[entries], held.streams[before]]),
         np.concatenate([trace.stacks[entries], held.stacks[before]]).astype(np.int64),
     )
     pending = np.concatenate([(requests < 0) & (begins < 0), held.pending[before]])
-    active, start_active = _curve(count, blocks, blocks.ends, blocks.at_start)
-    released = np.where((blocks.requests < 0) & (blocks.begins >= 0), blocks.ends, blocks.requests)
-    allocated, start_allocated = _curve(count, blocks, released, blocks.at_start & ~pending)
+    active = _curve(count, blocks, blocks.ends)
+    active_at_start = int(blocks.sizes[blocks.at_start].sum())
+    active += active_at_start
+    allocated_at_start = int(blocks.sizes[blocks.at_start & ~pending].sum())
     grows = np.isin(trace.actions, (SEGMENT_ALLOC, SEGMENT_MAP))
     shrinks = np.isin(trace.actions, (SEGMENT_FREE, SEGMENT_UNMAP))
-    reserving = np.cumsum(np.where(grows, trace.sizes, 0) - np.where(shrinks, trace.sizes, 0))
+    reserving = np.cumsum(trace.sizes * (grows.astype(np.int8) - shrinks))
     start_reserved = reserved - int(reserving[-1]) if count else reserved
     reserving += start_reserved
     contradictions["entries after which more is active than reserved"] = int((active > reserving).sum())
     contradictions["starts with negative reserved bytes"] = int(start_reserved < 0)
-    start = (start_active, start_allocated, start_reserved)
-    return Replay(blocks, active, allocated, reserving, start, +contradictions)
+    start = (active_at_start, allocated_at_start, start_reserved)
+    return Replay(blocks, active, reserving, start, +contradictions)
 
 
-def _curve(count: int, blocks: BlockTable, ends: Ints, at_start: Flags) -> tuple[Ints, int]:
-    """Return the sum of the sizes of blocks after each entry, and before the first one."""
+def _curve(count: int, blocks: BlockTable, ends: ShortInts) -> Ints:
+    """Return the growth since the start after each entry."""
     change = np.zeros(count, np.int64)
     begun, ended = blocks.begins >= 0, ends >= 0
     change[blocks.begins[begun]] += blocks.sizes[begun]
     np.subtract.at(change, ends[ended], blocks.sizes[ended])
-    start = int(blocks.sizes[at_start].sum())
-    return start + np.cumsum(change), start
+    return np.cumsum(change, out=change)

@@ -56,7 +56,15 @@ def _write_integer(value: int, out: Bytes, to: int) -> int:
 
 @compiled
 def _write(
-    values: Ints, flags: Ints, keys: Bytes, key_ends: Ints, tails: Ints, texts: Bytes, ends: Ints, offsets: Ints, out: Bytes
+    values: Ints,
+    flags: Ints,
+    keys: Bytes,
+    key_ends: Ints,
+    tails: Ints,
+    texts: Bytes,
+    ends: Ints,
+    offsets: Ints,
+    out: Bytes,
 ) -> None:
     to = 0
     for row in range(values.shape[0]):

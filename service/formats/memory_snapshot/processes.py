@@ -1,0 +1,75 @@
+"""Processes of a memory snapshot's events: their names, their annotations and their clock."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from service.formats.memory_snapshot.columns import batch, word
+from service.formats.memory_snapshot.contents import Annotation, Trace
+from service.formats.memory_snapshot.layout import Ints
+
+BLOCKS_PID, ANNOTATIONS_PID = 1_000_000, 2_000_000
+"""What is added to a device's number for the process of its blocks and of its annotations."""
+
+_PROCESSES = ((0, "memory"), (BLOCKS_PID, "largest blocks"), (ANNOTATIONS_PID, "annotations"))
+
+
+class Clock(NamedTuple):
+    """Zero of the trace's clock in µs since 1970; None if the snapshot has no times."""
+
+    zero_us: int | None
+
+    def times(self, times_us: Ints) -> Ints:
+        """Return the times of entries in ns; the number of an entry stands for an unknown time in µs."""
+        times = np.arange(len(times_us)) if self.zero_us is None else times_us - self.zero_us
+        np.maximum.accumulate(times, out=times)
+        times *= 1000
+        return times
+
+
+def metadata(traces: Sequence[Trace]) -> pa.RecordBatch:
+    """Return the events that name processes."""
+    names = {trace.device + pid: f"GPU {trace.device} {what}" for trace in traces for pid, what in _PROCESSES}
+    return batch(
+        {
+            "ph": word("M", len(names)),
+            "name": word("process_name", len(names)),
+            "pid": np.array([*names], np.int64),
+            "tid": np.zeros(len(names), np.int64),
+            "args": pa.array([json.dumps({"name": name}) for name in names.values()], pa.string()),
+        },
+        len(names),
+    )
+
+
+def annotation_events(annotations: Sequence[Annotation], clock: Clock) -> pa.RecordBatch:
+    """Return annotations as slices; those without a begin or an end are instants."""
+    open_: dict[tuple[int, str], list[int]] = {}
+    rows: list[tuple[str, int, str, int, int | None]] = []
+    zero = clock.zero_us or 0
+    for note in annotations:
+        pending = open_.setdefault((note.device, note.name), [])
+        if note.begins:
+            pending.append(note.time)
+        elif pending:
+            start = pending.pop()
+            rows.append(("X", note.device, note.name, start, max(note.time - start, 0)))
+        else:
+            rows.append(("i", note.device, note.name, note.time, None))
+    rows += [("i", device, name, start, None) for (device, name), starts in open_.items() for start in starts]
+    phases, devices, names, starts, durations = zip(*rows, strict=True) if rows else ([], [], [], [], [])
+    return batch(
+        {
+            "ph": pa.array(phases, pa.string()).dictionary_encode(),
+            "cat": word("user_annotation", len(rows)),
+            "name": pa.array(names, pa.string()).dictionary_encode(),
+            "pid": np.array(devices, np.int64) + ANNOTATIONS_PID,
+            "tid": np.zeros(len(rows), np.int64),
+            "ts_ns": (np.array(starts, np.int64) - zero) * 1000,
+            "dur_ns": pa.array([None if duration is None else duration * 1000 for duration in durations], pa.int64()),
+        },
+        len(rows),
+    )
