@@ -15,6 +15,8 @@ ROW, BLOCKS, ADDRESSES, DOUBLE, UNMATCHED, RESIZED, STATE_SIZE = range(7)
 """Indices of the state: the next entry, numbers of blocks and addresses, and numbers of contradictions."""
 NONE = -1
 
+_SLOTS = 1 << 12
+
 
 @compiled
 def find_slot(addresses: Ints, blocks: ShortInts, address: int) -> int:
@@ -106,3 +108,38 @@ def look_up(wanted: Ints, slot_addresses: Ints, slot_blocks: ShortInts, blocks: 
     """Fill in the latest block at each address, or -1."""
     for place in range(wanted.size):
         blocks[place] = slot_blocks[find_slot(slot_addresses, slot_blocks, wanted[place])]
+
+
+class Pairs:
+    """Blocks of a trace, with arrays that have an item for each.
+
+    Attributes:
+        begins: entry that allocates the block, or -1.
+        requests: entry that requests its free, or -1.
+        ends: entry that frees it, or -1.
+        contradictions: numbers of allocations at an address in use, of frees of blocks that are not in use, and of
+            frees with another size than the allocation.
+    """
+
+    def __init__(self, actions: Codes, addresses: Ints, sizes: Ints) -> None:
+        room = int((actions <= COMPLETES).sum())
+        begins, requests, ends = (np.empty(room, np.int32) for _ in range(3))
+        state = np.zeros(STATE_SIZE, np.int64)
+        self._addresses, self._blocks = np.zeros(_SLOTS, np.int64), np.full(_SLOTS, NONE, np.int32)
+        while not pair(actions, addresses, sizes, begins, requests, ends, state, self._addresses, self._blocks):
+            larger = np.zeros(4 * len(self._blocks), np.int64), np.empty(4 * len(self._blocks), np.int32)
+            grow(self._addresses, self._blocks, *larger)
+            self._addresses, self._blocks = larger
+        self.begins, self.requests, self.ends = (part[: state[BLOCKS]] for part in (begins, requests, ends))
+        self.contradictions = (int(state[DOUBLE]), int(state[UNMATCHED]), int(state[RESIZED]))
+
+    def latest(self, addresses: Ints) -> Ints:
+        """Return the latest block at each address, or -1."""
+        blocks = np.empty(len(addresses), np.int64)
+        look_up(addresses, self._addresses, self._blocks, blocks)
+        return blocks
+
+
+def paired(actions: Codes, addresses: Ints, sizes: Ints) -> Pairs:
+    """Pair the allocations and frees of a trace; the arguments are those of `pair`."""
+    return Pairs(actions, addresses, sizes)

@@ -17,8 +17,6 @@ from service.formats.memory_snapshot.contents import (
 from service.formats.memory_snapshot.layout import Ints, ShortInts
 from service.formats.memory_snapshot.pairing import NONE
 
-_SLOTS = 1 << 12
-
 Flags = npt.NDArray[np.bool_]
 
 
@@ -113,19 +111,9 @@ def replay(trace: Trace, held: Held, reserved: int) -> Replay:
         reserved: bytes of all segments at the end.
     """
     count = len(trace.actions)
-    room = int((trace.actions <= pairing.COMPLETES).sum())
-    begins, requests, ends = (np.empty(room, np.int32) for _ in range(3))
-    state = np.zeros(pairing.STATE_SIZE, np.int64)
-    slot_addresses, slot_blocks = np.zeros(_SLOTS, np.int64), np.full(_SLOTS, NONE, np.int32)
-    while not pairing.pair(
-        trace.actions, trace.addresses, trace.sizes, begins, requests, ends, state, slot_addresses, slot_blocks
-    ):
-        larger = np.zeros(4 * len(slot_blocks), np.int64), np.empty(4 * len(slot_blocks), np.int32)
-        pairing.grow(slot_addresses, slot_blocks, *larger)
-        slot_addresses, slot_blocks = larger
-    begins, requests, ends = (part[: state[pairing.BLOCKS]] for part in (begins, requests, ends))
-    latest = np.empty(len(held.addresses), np.int64)
-    pairing.look_up(held.addresses, slot_addresses, slot_blocks, latest)
+    pairs = pairing.paired(trace.actions, trace.addresses, trace.sizes)
+    begins, requests, ends = pairs.begins, pairs.requests, pairs.ends
+    latest = pairs.latest(held.addresses)
 
     contradictions = Counter[str]()
     known = latest >= 0
@@ -138,9 +126,10 @@ def replay(trace: Trace, held: Held, reserved: int) -> Replay:
     contradictions["blocks that the trace leaves alive, but no segment has"] = int(unheld.sum())
     differs = trace.sizes[entries[latest[is_alive]]] != held.sizes[is_alive]
     contradictions["blocks with another size at the end than in the trace"] = int(differs.sum())
-    contradictions["allocations at an address that is in use"] = int(state[pairing.DOUBLE])
-    contradictions["frees of blocks that are not in use"] = int(state[pairing.UNMATCHED])
-    contradictions["frees with another size than the allocation"] = int(state[pairing.RESIZED])
+    double, unmatched, resized = pairs.contradictions
+    contradictions["allocations at an address that is in use"] = double
+    contradictions["frees of blocks that are not in use"] = unmatched
+    contradictions["frees with another size than the allocation"] = resized
 
     before = ~known
     nothing = np.full(int(before.sum()), NONE, np.int32)

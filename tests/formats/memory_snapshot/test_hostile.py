@@ -109,8 +109,8 @@ FIELDS = {
     },
     "frame": {"filename": TEXTS, "name": TEXTS, "line": NUMBERS},
     "block": {
-        **{"address": [None, "one", [], True], "size": SIZES, "requested_size": SIZES, "state": TEXTS},
-        **{"frames": LISTS},
+        "address": [None, "one", [], True], "size": SIZES, "requested_size": SIZES, "state": TEXTS,
+        "frames": LISTS,
     },
     "segment": {
         "device": [*NUMBERS, -1, 1 << 15], "address": [None, "one", []], "total_size": SIZES, "stream": NUMBERS,

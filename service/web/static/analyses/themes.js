@@ -6,7 +6,7 @@ const THEMES = [
   ["Kernels", ["kernel_breakdown", "kernel_sequences", "launch_stats", "queue_length", "gpu_summary", "counters"]],
   ["Operators", ["operators", "modules", "call_stacks", "annotations"]],
   ["Communication", ["collectives"]],
-  ["Memory", ["memory", "memory_bandwidth"]],
+  ["Memory", ["memory", "memory_snapshot", "memory_bandwidth"]],
   ["Input", ["dataloader"]],
   ["Path", ["critical_path"]],
 ];
