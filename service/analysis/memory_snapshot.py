@@ -181,7 +181,7 @@ def _by_stack(
     snapshot: "SnapshotMemory",
     device: "DeviceMemory",
     change: int,
-    key: Rows | list[Any],
+    key: list[Any],
     top: int,
     at: int | None = None,
 ) -> Rows:
