@@ -16,7 +16,7 @@ from service.analysis.timeline_file import make_timeline
 from service.attribution.file import make_links
 from service.attribution.links import external_ids_in_envelope
 from service.formats.registry import open_trace
-from service.jobs.sample import SAMPLE
+from service.jobs.sample import SAMPLE, SNAPSHOT_SAMPLE
 from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
@@ -61,9 +61,10 @@ def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress:
 
 
 def prepare() -> None:
-    """Load the code of an ingest by reading a small trace."""
+    """Load the code of an ingest by reading a small trace and a small memory snapshot."""
     with tempfile.TemporaryDirectory() as scratch:
-        ingest(io.BufferedReader(io.BytesIO(SAMPLE)), Path(scratch, "columns"), "sample.json", lambda _: None)
+        for sample in (SAMPLE, SNAPSHOT_SAMPLE):
+            ingest(io.BufferedReader(io.BytesIO(sample)), Path(scratch, "columns"), "sample", lambda _: None)
 
 
 def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:

@@ -1,5 +1,6 @@
-"""A small sample trace. Reading and analysing it calls all compiled functions, so that their machine code is loaded."""
+"""Small sample traces. Reading and analysing them calls all compiled functions, so that their machine code is loaded."""
 
+import pickle
 from typing import Any
 
 import orjson
@@ -48,3 +49,16 @@ _EVENTS = (
 
 SAMPLE = orjson.dumps({"schemaVersion": 1, "traceEvents": _EVENTS})
 """The document of the trace."""
+
+_FRAMES = [{"filename": "train.py", "line": 1, "name": "step"}]
+_BLOCK = {"address": 1, "size": 8, "requested_size": 8, "state": "active_allocated", "frames": _FRAMES}
+_ENTRY = {"addr": 1, "size": 8, "stream": 0, "time_us": 1, "frames": _FRAMES}
+
+SNAPSHOT_SAMPLE = pickle.dumps(
+    {
+        "segments": [{"device": 0, "address": 1, "total_size": 8, "blocks": [_BLOCK]}],
+        "device_traces": [[{"action": action, **_ENTRY} for action in ("alloc", "free_completed", "alloc")]],
+    },
+    protocol=4,
+)
+"""A memory snapshot."""
