@@ -1,4 +1,4 @@
-"""Small sample traces. Reading and analysing them calls all compiled functions, so that their machine code is loaded."""
+"""Small samples. Reading and analysing them calls all compiled functions, so that their machine code is loaded."""
 
 import pickle
 from typing import Any
