@@ -202,7 +202,7 @@ class _Contents:
                     codes[chosen],
                     tables.entry_addresses[chosen],
                     tables.entry_sizes[chosen],
-                    _compact(tables.entry_streams[chosen]),
+                    compact(tables.entry_streams[chosen]),
                     tables.entry_times[chosen],
                     tables.entry_stacks[chosen],
                 )
@@ -306,7 +306,7 @@ class _Contents:
         return [self._plain(item, depth - 1, left) for item in zip(*items, strict=True)]
 
 
-def _compact(values: Ints) -> Ints:
+def compact(values: Ints) -> Ints:
     """Return the values in the memory of one, if they are all the same."""
     same = len(values) > 0 and int(values.min()) == int(values.max())
     return np.broadcast_to(values[:1].copy(), len(values)) if same else values

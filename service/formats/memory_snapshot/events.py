@@ -15,6 +15,7 @@ from service.formats.memory_snapshot.contents import (
     MARKER,
     OOM,
     Trace,
+    compact,
 )
 from service.formats.memory_snapshot.layout import Ints
 from service.formats.memory_snapshot.processes import BLOCKS_PID, Clock
@@ -49,7 +50,7 @@ _FAILURE = _PLACED | _BYTES | _ALLOCATED | _RESERVED | _FREE
 
 
 class DeviceEvents:
-    """Events of one device.
+    """Events of one device. They drop parts of the trace and its replay as soon as they need them no longer.
 
     Args:
         trace: its trace.
@@ -78,7 +79,7 @@ class DeviceEvents:
         yield from self._alive(self._replay.blocks)
         yield self._largest(self._replay.blocks)
         yield self._counters()
-        self._replay = replace(self._replay, blocks=NO_BLOCKS)  # which needs their memory
+        self._drop_merged()
         yield from self._entries()
 
     def _alive(self, blocks: BlockTable) -> Iterator[pa.RecordBatch]:
@@ -92,19 +93,36 @@ class DeviceEvents:
                 word(ALIVE, len(rows)), word(SNAPSHOT, len(rows)), self._start, columns[4], columns[1], args
             )
 
-    def _entries(self) -> Iterator[pa.RecordBatch]:
+    def _drop_merged(self) -> None:
+        """Keep only the entries that become events: not requests directly before the completion of the same free."""
         trace, replay = self._trace, self._replay
-        merged = np.zeros(len(trace.actions), bool)  # requests directly before the completion of the same free
+        merged = np.zeros(len(trace.actions), bool)
         merged[:-1] = (trace.actions[:-1] == FREE_REQUESTED) & (trace.actions[1:] == FREE_COMPLETED)
         merged[:-1] &= trace.addresses[:-1] == trace.addresses[1:]
-        chosen = np.flatnonzero(~merged)
+        kept = np.flatnonzero(~merged).astype(np.int32)
+        self._times = self._times[kept]
+        self._trace = Trace(
+            trace.device,
+            trace.actions[kept],
+            trace.addresses[kept],
+            trace.sizes[kept],
+            compact(trace.streams[kept]),
+            self._times,
+            trace.stacks[kept],
+        )
+        self._replay = replace(
+            replay, blocks=NO_BLOCKS, active=replay.active[kept], reserved=compact(replay.reserved[kept])
+        )
+
+    def _entries(self) -> Iterator[pa.RecordBatch]:
+        trace, replay = self._trace, self._replay
         flags = np.full(256, _CHANGE)
         flags[OOM], flags[MARKER] = _FAILURE, _PLACED
         is_memory = np.zeros(256, np.int32)
         is_memory[[ALLOC, FREE_COMPLETED, OOM]] = 1
         categories = pa.array([SNAPSHOT, CATEGORY])
-        for first in range(0, len(chosen), _ROWS):
-            rows = chosen[first : first + _ROWS]
+        for first in range(0, len(trace.actions), _ROWS):
+            rows = slice(first, first + _ROWS)
             actions, streams = trace.actions[rows], trace.streams[rows]
             sizes = np.where(actions == FREE_COMPLETED, -trace.sizes[rows], trace.sizes[rows])
             args = self._args(

@@ -63,7 +63,9 @@ class SnapshotReader:
             raise NotATrace("The memory snapshot has no device: nothing was allocated or recorded.")
         devices = []
         yield metadata(traces)
-        for trace in traces:
+        snapshot.traces.clear()  # each trace is freed once its events are made
+        while traces:
+            trace = traces.pop(0)
             result = replay(trace, held_blocks(snapshot, trace.device), reserved_bytes(snapshot, trace.device))
             for what, count in result.contradictions.items():
                 self.health.add("replay_contradiction", count=count, text=f"GPU {trace.device}: {what}: {count}")
@@ -75,7 +77,7 @@ class SnapshotReader:
                 }
             )
             events = DeviceEvents(trace, result, snapshot.actions, stacks, clock)
-            del result  # so that the events can free parts of it
+            del trace, result
             yield from events.batches()
         yield annotation_events(snapshot.annotations, clock)
         self._members = {
