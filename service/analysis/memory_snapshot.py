@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import Field
 
 from service.analysis.facts.scope import Scope
@@ -138,7 +137,7 @@ def answer(scope: Scope, parameters: MemorySnapshotParameters) -> Tables:
         key, top = [scope.rank, number], parameters.top
         own = [failure for failure in failures if failure["device"] == number]
         rows["devices"].append([*key, *_totals(device), *_segments_in(snapshot, number), len(own)])
-        rows["streams"] += [[*key, *row] for row in device.stream_peaks()]
+        rows["streams"] += [[*key, *row] for row in device.stream_peaks]
         rows["peak_stacks"] += _by_stack(snapshot, device, device.peak, key, top)
         last = len(device.at) - 1
         moment = last if parameters.at_ns is None else device.change_at(parameters.at_ns)
@@ -206,7 +205,7 @@ def _by_stack(
 
 def _largest(snapshot: "SnapshotMemory", device: "DeviceMemory", top: int) -> Iterator[list[Any]]:
     """Yield the largest blocks."""
-    for block in np.argsort(-device.sizes, kind="stable")[:top].tolist():
+    for block in device.by_size[:top].tolist():
         begin, end, stack = int(device.begins[block]), int(device.ends[block]), int(device.stacks[block])
         yield [
             int(device.streams[block]),

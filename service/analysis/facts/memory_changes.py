@@ -1,6 +1,7 @@
 """Allocations and frees: the `[memory]` events of a trace. A file has them, because parsing takes long."""
 
 import logging
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
@@ -54,12 +55,15 @@ FROM (
 )
 ORDER BY ts_ns, position
 """
-_CHANGES = f"""
-SELECT
-    "at", {THREAD} AS thread, bytes, allocated, reserved, device_type, device_id, address, stack, stream,
-    device_type IN (0, 2, 5) AS on_host -- 2 and 5 are CPU libraries
-FROM parsed_changes
-"""
+_CHANGES = {
+    **{name: name for name in ("bytes", "allocated", "reserved", "device_type", "device_id", "address")},
+    "at": '"at"',
+    "thread": THREAD,
+    "on_host": "device_type IN (0, 2, 5)",  # 2 and 5 are CPU libraries
+    "stack": "stack",
+    "stream": "stream",
+}
+"""The SQL expression of each column of `memory_changes_of`."""
 
 
 class MemoryChangesWriter:
@@ -113,10 +117,14 @@ class MemoryChangesWriter:
             self._writer.write_table(parsed)
 
 
-def memory_changes_of(scope: Scope) -> pa.Table:
+def memory_changes_of(scope: Scope, columns: Iterable[str] = tuple(_CHANGES)) -> pa.Table:
     """Return the allocations and frees of a rank, in order of time.
 
     The first question to a trace without the file, such as one that was cut from another, writes it.
+
+    Args:
+        scope: scope of the rank.
+        columns: names of the columns to read.
 
     Returns:
         ``at``, the time in ns; ``thread``, the key of the thread; ``bytes``, 0 if invalid; ``allocated``, ``reserved``
@@ -133,7 +141,8 @@ def memory_changes_of(scope: Scope) -> pa.Table:
     else:
         name = str(scope.columns / MEMORY).replace("'", "''")
         parsed = f"SELECT * FROM read_parquet('{name}')"
-    return scope.table(f"WITH parsed_changes AS ({parsed}) {_CHANGES}")
+    chosen = ", ".join(f"{_CHANGES[name]} AS {name}" for name in columns)
+    return scope.table(f"SELECT {chosen} FROM ({parsed})")
 
 
 def _ensure_file(scope: Scope) -> bool:

@@ -1,6 +1,7 @@
 """The memory of a snapshot's devices: blocks with their stacks, paired from allocations and frees."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ _ALIVE = """
 SELECT device, stream, bytes, try_cast(args->>'Addr' AS BIGINT) AS address, try_cast(args->>'Stack' AS BIGINT) AS stack
 FROM events WHERE name = '[alive at start]' AND device NOTNULL AND bytes NOTNULL ORDER BY position
 """
+_COLUMNS = ("at", "bytes", "allocated", "reserved", "device_id", "address", "stack", "stream")
 _SKIPPED = 3  # no code of `pairing`
 
 
@@ -108,8 +110,14 @@ class DeviceMemory:
         order = present[np.argsort(-totals[present], kind="stable")]
         return order - 1, counts[order], totals[order]
 
+    @cached_property
+    def by_size(self) -> Ints:
+        """The blocks by falling size."""
+        return np.argsort(-self.sizes, kind="stable")
+
+    @cached_property
     def stream_peaks(self) -> list[tuple[int, int, int | None, int]]:
-        """Return stream, peak in bytes, time of the peak (None for the start) and bytes at the end of each stream."""
+        """Stream, peak in bytes, time of the peak (None for the start) and bytes at the end of each stream."""
         before = self.begins < 0
         begun, ended = self.begins >= 0, self.ends >= 0
         streams = np.concatenate([self.streams[before], self.streams[begun], self.streams[ended]])
@@ -139,7 +147,7 @@ class SnapshotMemory:
     """
 
     def __init__(self, scope: Scope, member: Mapping[str, Any]) -> None:
-        changes, alive = memory_changes_of(scope), scope.table(_ALIVE)
+        changes, alive = memory_changes_of(scope, _COLUMNS), scope.table(_ALIVE)
         numbers = {*changes["device_id"].unique().to_pylist(), *alive["device"].unique().to_pylist()}
         of_changes, of_alive = changes["device_id"].to_numpy(), alive["device"].to_numpy()
         self.devices = {
