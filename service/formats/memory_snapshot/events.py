@@ -8,18 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from service.formats.memory_snapshot.columns import batch, lanes_of, thinned, word
-from service.formats.memory_snapshot.contents import (
-    ALLOC,
-    FREE_COMPLETED,
-    FREE_REQUESTED,
-    MARKER,
-    OOM,
-    Trace,
-    compact,
-)
 from service.formats.memory_snapshot.layout import Ints
 from service.formats.memory_snapshot.processes import BLOCKS_PID, Clock
 from service.formats.memory_snapshot.replay import NO_BLOCKS, BlockTable, Replay
+from service.formats.memory_snapshot.snapshot import ALLOC, FREE_COMPLETED, FREE_REQUESTED, MARKER, OOM, Trace, compact
 from service.formats.memory_snapshot.stacks import Stacks
 from service.formats.memory_snapshot.text import Texts, arguments
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from service.formats.memory_snapshot.columns import batch, word
-from service.formats.memory_snapshot.contents import Annotation, Trace
 from service.formats.memory_snapshot.layout import Ints
+from service.formats.memory_snapshot.snapshot import Annotation, Trace
 
 BLOCKS_PID, ANNOTATIONS_PID = 1_000_000, 2_000_000
 """What is added to a device's number for the process of its blocks and of its annotations."""

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from service.formats.memory_snapshot import layout
-from service.formats.memory_snapshot.contents import Snapshot, Trace, contents_of
+from service.formats.memory_snapshot.contents import contents_of
 from service.formats.memory_snapshot.events import DeviceEvents
 from service.formats.memory_snapshot.opcodes import unpickled
 from service.formats.memory_snapshot.processes import Clock, annotation_events, metadata
 from service.formats.memory_snapshot.replay import Held, replay
+from service.formats.memory_snapshot.snapshot import Snapshot, Trace
 from service.formats.memory_snapshot.stacks import Stacks
 from service.trace.errors import NotATrace
 from service.trace.health import Health

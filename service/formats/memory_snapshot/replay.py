@@ -7,15 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from service.formats.memory_snapshot import pairing
-from service.formats.memory_snapshot.contents import (
-    SEGMENT_ALLOC,
-    SEGMENT_FREE,
-    SEGMENT_MAP,
-    SEGMENT_UNMAP,
-    Trace,
-)
 from service.formats.memory_snapshot.layout import Ints, ShortInts
 from service.formats.memory_snapshot.pairing import NONE
+from service.formats.memory_snapshot.snapshot import SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, Trace
 
 Flags = npt.NDArray[np.bool_]
 

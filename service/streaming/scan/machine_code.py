@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).parents[2]
 
+_SHARED = (Path(__file__).parent, PACKAGE / "formats" / "memory_snapshot")
+"""Folders of functions that functions in other files call."""
+
 COMPILE = "python -m service.jobs && python -m service.rendering"
 """The command that compiles everything ahead of time."""
 
@@ -52,8 +55,9 @@ def folder() -> Folder | None:
 
 def _digest() -> str:
     digest = hashlib.sha256(version("numba").encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
+    for folder_ in _SHARED:
+        for source in sorted(folder_.glob("*.py")):
+            digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.formats.memory_snapshot.contents import Snapshot, contents_of
+from service.formats.memory_snapshot.contents import contents_of
 from service.formats.memory_snapshot.opcodes import unpickled
 from service.formats.memory_snapshot.reader import held_blocks, reserved_bytes
 from service.formats.memory_snapshot.replay import Replay, replay
+from service.formats.memory_snapshot.snapshot import Snapshot
 from tests.conftest import SHARED, needs_shared
 from tests.snapshots import BASE, MB, SMALL, block, entry, freed, pickled, segment, snapshot
 

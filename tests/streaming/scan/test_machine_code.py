@@ -8,10 +8,12 @@ from service.streaming.scan import machine_code
 
 
 def test_folder_is_named_after_all_sources_of_the_reader(tmp_path: Path) -> None:
-    package = tmp_path / "scan"
-    package.mkdir()
-    for source in Path(machine_code.__file__).parent.glob("*.py"):
-        (package / source.name).write_bytes(source.read_bytes())
+    service = Path(machine_code.__file__).parents[2]
+    for part in ("streaming/scan", "formats/memory_snapshot"):
+        (tmp_path / part).mkdir(parents=True)
+        for source in (service / part).glob("*.py"):
+            (tmp_path / part / source.name).write_bytes(source.read_bytes())
+    package = tmp_path / "streaming" / "scan"
 
     def folder() -> Path:
         code = f"import runpy; print(runpy.run_path({str(package / 'machine_code.py')!r})['folder']().path)"
@@ -22,7 +24,10 @@ def test_folder_is_named_after_all_sources_of_the_reader(tmp_path: Path) -> None
     place = machine_code.folder()
     assert place
     assert first_folder == place.path
-    (package / "grammar.py").write_text("changed")
-    second_folder = folder()
-    second_folder.rmdir()
-    assert second_folder != first_folder
+    folders = [first_folder]
+    for changed in (package / "grammar.py", tmp_path / "formats" / "memory_snapshot" / "records.py"):
+        changed.write_text("changed")
+        folders.append(folder())
+    for made in folders[1:]:
+        made.rmdir()
+    assert len({*folders}) == 3
