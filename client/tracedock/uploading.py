@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracedock.client import Client
     from tracedock.spool import Spool
 
-SUFFIXES = (".json", ".json.gz", ".json.zst")
+SUFFIXES = (".sqlite", ".sqlite.gz", ".sqlite.zst", ".json", ".json.gz", ".json.zst")
 """Endings of the names of traces that are sent of a folder."""
 STDIN = "-"
 

@@ -4,7 +4,7 @@ import re
 
 from service.streaming.codec import Compression
 
-FOLDERS = {"json": "chrome_json"}
+FOLDERS = {"sqlite": "nsys", "json": "chrome_json"}
 """The folder of each format below `service/formats/`, by the format's name, which is also the suffix of its files.
 
 The first format that recognises a file reads it. Chrome JSON is the last: it also reads damaged text, which may start

@@ -73,7 +73,9 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
         progress.bytes = size
         on_progress(progress)
 
-    reader, packed = open_trace(original, on_read)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    reader, packed = open_trace(original, scratch, on_read)
     nesting, memory_events = Nesting(), MemoryEventsCollector()
 
     def on_slab(events: pa.Table) -> None:
@@ -87,6 +89,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
         on_progress(progress)
         envelope, members = reader.envelope()
         written_count = writer.finish(on_slab, ranks_by_pid(merged_ranks(members)))
+    shutil.rmtree(scratch)
     if written_count != reader.kept:
         raise RuntimeError(f"{reader.kept} events came in and {written_count} were written")
     for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):

@@ -31,6 +31,7 @@ _FOREIGN_MAGIC = {
     b"\x80\x04": "a pickle, as memory snapshots are",
     b"\x80\x05": "a pickle, as memory snapshots are",
     b"SQLite format 3": "an SQLite database",
+    b"NVIDIA Tegra Pro": "a report of Nsight Systems (.nsys-rep)",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
 }
