@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from service.formats.nsys.combinations import combinations
 from service.formats.nsys.identifiers import Flags, Ints, has, ints
 
+_TEXTS_MAX = 50_000
+
 
 class Argument(NamedTuple):
     """An argument of events.
@@ -38,50 +40,78 @@ class Correlations(NamedTuple):
     present: Flags
 
 
-def arguments(table: Mapping[str, pa.ChunkedArray], members: Sequence[Argument], correlations: Correlations) -> pa.Array:
-    """Return the text of the arguments of each event.
+class ArgumentWriter:
+    """A writer of the arguments of the events of a table.
 
-    Events of a batch mostly differ in their correlation alone, so the text of all other arguments is made once for each
-    combination of values.
+    Most events differ from others in their correlation alone. So the text of all other arguments is made once for each
+    combination of their values, and kept for later batches.
 
     Args:
-        table: the columns of the events, by name.
-        members: the arguments; those whose columns the table lacks are left out.
-        correlations: the correlations of the events, which are their last argument.
+        members: the arguments before the correlation.
     """
-    members = [member for member in members if all(column in table for column in member.columns)]
-    names = [*dict.fromkeys(column for member in members for column in member.columns)]
-    values = [ints(table[name]) for name in names]
-    valid = [has(table[name]) for name in names]
-    firsts, places = combinations([*values, *(flags.astype(np.int64) for flags in valid)], len(correlations.unique))
-    rows = [
-        {name: int(column[row]) if flags[row] else None for name, column, flags in zip(names, values, valid, strict=True)}
-        for row in firsts.tolist()
-    ]
-    texts = [_members(row, members) for row in rows]
-    started = pa.array([f"{{{text}" for text in texts], pa.string()).take(pa.array(places))
-    separator = ", " if members and all(texts) else ""
-    return pc.binary_join_element_wise(started, *_correlation(correlations, separator), "}", "")
+
+    def __init__(self, members: Sequence[Argument]) -> None:
+        self._members = members
+        self._texts: dict[tuple[int | None, ...], str] = {}
+
+    def write(self, table: Mapping[str, pa.ChunkedArray], correlations: Correlations) -> pa.Array:
+        """Return the text of the arguments of each event.
+
+        Args:
+            table: the columns of the events, by name; a missing column counts as null.
+            correlations: the correlations of the events, which are their last argument.
+        """
+        count = len(correlations.unique)
+        names = [*dict.fromkeys(column for member in self._members for column in member.columns)]
+        columns = [_values(table.get(name), count) for name in names]
+        firsts, places = combinations([part for values, valid in columns for part in (values, valid.view(np.int8).astype(np.int64))], count)
+        texts = [self._text(names, key) for key in _keys(columns, firsts)]
+        started = pa.array([f"{{{text}" for text in texts] or ["{"], pa.string()).take(pa.array(places))
+        return pc.binary_join_element_wise(started, *_correlation(correlations, started), "}", "")
+
+    def _text(self, names: Sequence[str], values: tuple[int | None, ...]) -> str:
+        text = self._texts.get(values)
+        if text is None:
+            by_name = dict(zip(names, values, strict=True))
+            text = ", ".join(
+                f'"{member.key}": {member.text(*(by_name[column] for column in member.columns))}'
+                for member in self._members
+                if all(by_name[column] is not None for column in member.columns)
+            )
+            if len(self._texts) >= _TEXTS_MAX:
+                self._texts.clear()
+            self._texts[values] = text
+        return text
 
 
-def _members(row: Mapping[str, int | None], members: Sequence[Argument]) -> str:
-    texts = []
-    for member in members:
-        values = [row[column] for column in member.columns]
-        if None not in values:
-            texts.append(f'"{member.key}": {member.text(*values)}')
-    return ", ".join(texts)
+def _values(column: pa.ChunkedArray | None, count: int) -> tuple[Ints, Flags]:
+    if column is None:
+        return np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    return ints(column), has(column)
 
 
-def _correlation(correlations: Correlations, separator: str) -> list[pa.Array]:
+def _keys(columns: Sequence[tuple[Ints, Flags]], rows: Ints) -> list[tuple[int | None, ...]]:
+    """Return the values in some rows as tuples, with None for null."""
+    lists = []
+    for values, valid in columns:
+        numbers: list[int | None] = values[rows].tolist()
+        if not valid[rows].all():
+            numbers = [number if flag else None for number, flag in zip(numbers, valid[rows].tolist(), strict=True)]
+        lists.append(numbers)
+    return [*zip(*lists, strict=True)]
+
+
+def _correlation(correlations: Correlations, started: pa.Array) -> list[pa.Array]:
     """Return the text of the correlation of each event and, if any differs, of that in the export."""
-    pieces = [_numbered(f'{separator}"correlation": ', correlations.unique, correlations.present)]
+    separator = pc.if_else(pc.equal(started, "{"), "", ", ")
+    pieces = [_numbered(separator, '"correlation": ', correlations.unique, correlations.present)]
     differs = correlations.present & (correlations.unique != correlations.original)
     if differs.any():
-        pieces.append(_numbered(', "nsys correlation": ', correlations.original, differs))
+        pieces.append(_numbered(", ", '"nsys correlation": ', correlations.original, differs))
     return pieces
 
 
-def _numbered(prefix: str, numbers: Ints, valid: Flags) -> pa.Array:
-    texts = pc.binary_join_element_wise(prefix, pc.cast(pa.array(numbers, mask=~valid), pa.string()), "")
+def _numbered(separator: pa.Array | str, key: str, numbers: Ints, valid: Flags) -> pa.Array:
+    """Return a separator, a key and a number for each event in which the number is valid; else an empty text."""
+    texts = pc.binary_join_element_wise(separator, key, pc.cast(pa.array(numbers, mask=~valid), pa.string()), "")
     return texts if valid.all() else texts.fill_null("")

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.formats.nsys.allowed import CALLS
-from service.formats.nsys.arguments import Argument, Correlations, arguments
+from service.formats.nsys.arguments import Argument, ArgumentWriter, Correlations
 from service.formats.nsys.database import Database
 from service.formats.nsys.events import events, nullable, words
 from service.formats.nsys.identifiers import Flags, Ints, Processes, has, ints, pid_of, process_of, tid_of
@@ -74,6 +74,7 @@ class Launches:
 
 def calls(database: Database, strings: Strings, processes: Processes, launches: Launches) -> Iterator[pa.RecordBatch]:
     """Yield the calls, and add them to the launches."""
+    writer = ArgumentWriter(_ARGUMENTS)
     for batch in database.event_rows(CALLS):
         starts, threads = ints(batch["start"]), ints(batch["globalTid"])
         correlations = correlations_of(batch, process_of(threads), np.ones(len(batch), np.bool_), processes)
@@ -83,7 +84,7 @@ def calls(database: Database, strings: Strings, processes: Processes, launches: 
         yield events(
             len(batch), cat=categories, name=names, ts=starts, dur=ints(batch["end"]) - starts,
             pid=pid_of(threads), tid=tid_of(threads), correlation=nullable(correlations.unique, present),
-            args=arguments(_errors(batch), _ARGUMENTS, correlations),
+            args=writer.write(_errors(batch), correlations),
         )  # fmt: skip
     launches.complete()
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.formats.nsys.allowed import COPIES, GRAPHS, KERNELS, MEMSETS, WAITS
-from service.formats.nsys.arguments import Argument, Correlations, arguments, array_text
+from service.formats.nsys.arguments import Argument, ArgumentWriter, Correlations, array_text
 from service.formats.nsys.calls import Launches, correlations_of
 from service.formats.nsys.combinations import combinations
 from service.formats.nsys.database import Database
@@ -83,6 +83,7 @@ class Exported(NamedTuple):
 
 def work(table: str, exported: Exported) -> Iterator[pa.RecordBatch]:
     """Yield the work of a table, or its waits, and the ends of the flows that lead there."""
+    writer = ArgumentWriter(_ARGUMENTS[table])
     for rows in exported.database.event_rows(table):
         starts, ends = ints(rows["start"]), ints(rows["end"])
         process, known = _processes(rows)
@@ -98,7 +99,7 @@ def work(table: str, exported: Exported) -> Iterator[pa.RecordBatch]:
             dur=ends - starts, pid=device, tid=track, device=device, stream=stream,
             correlation=nullable(correlations.unique, correlations.present),
             bytes=columns["bytes"].combine_chunks() if "bytes" in columns else None,
-            args=arguments(columns, _ARGUMENTS[table], correlations),
+            args=writer.write(columns, correlations),
         )  # fmt: skip
         if table != WAITS:
             yield from _linked(exported, correlations, starts, ends, device, stream)
