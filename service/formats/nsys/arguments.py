@@ -64,7 +64,9 @@ class ArgumentWriter:
         count = len(correlations.unique)
         names = [*dict.fromkeys(column for member in self._members for column in member.columns)]
         columns = [_values(table.get(name), count) for name in names]
-        firsts, places = combinations([part for values, valid in columns for part in (values, valid.view(np.int8).astype(np.int64))], count)
+        firsts, places = combinations(
+            [part for values, valid in columns for part in (values, valid.view(np.int8).astype(np.int64))], count
+        )
         texts = [self._text(names, key) for key in _keys(columns, firsts)]
         started = pa.array([f"{{{text}" for text in texts] or ["{"], pa.string()).take(pa.array(places))
         return pc.binary_join_element_wise(started, *_correlation(correlations, started), "}", "")

@@ -39,7 +39,7 @@ class Launches:
         self._pieces.append((correlations, starts, threads))
 
     def complete(self) -> None:
-        """Prepare for `find`, once all calls were added. Of several calls with one correlation, the first one counts."""
+        """Prepare for `find`, once all calls were added. Of several calls with one correlation, the first counts."""
         if not self._pieces:
             return
         correlations, starts, threads = (np.concatenate(column) for column in zip(*self._pieces, strict=True))

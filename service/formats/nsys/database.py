@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
+from pyarrow import csv
 
 from service.formats.nsys import queries
 from service.formats.nsys.allowed import ALLOWED, REQUIRED
@@ -145,7 +145,7 @@ class Database:
                     return
 
     def event_rows(self, table: str) -> Iterator[pa.Table]:
-        """Yield the integer columns of a table of events, without rows that lack required values or have absurd times."""
+        """Yield the integer columns of a table of events; rows without required values or with absurd times are left out."""
         times = [column for column in ("start", "end") if column in self.columns[table]]
         for batch in self.integers(table, self.columns[table], REQUIRED[table]):
             is_sound = reduce(pc.and_, (pc.less(pc.abs(batch[column]), _TIME_MAX) for column in times))

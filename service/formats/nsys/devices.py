@@ -46,7 +46,9 @@ class Devices:
         gpus: dict[tuple[int, int], int] = {}
         if DEVICES in self._database.columns:
             rows = self._database.rows(DEVICES, ["gpuId", "cudaId", "pid"], limit=_PROCESSES_MAX)
-            gpus = {(pid, device): gpu for _, gpu, device, pid in rows if all(type(n) is int for n in (pid, device, gpu))}
+            gpus = {
+                (pid, device): gpu for _, gpu, device, pid in rows if all(type(n) is int for n in (pid, device, gpu))
+            }
         return gpus if len({(device, gpu) for (_, device), gpu in gpus.items()}) > len({key[1] for key in gpus}) else {}
 
     def of(self, devices: Ints, processes: Ints, known: Flags) -> Ints:

@@ -33,7 +33,13 @@ def events(
         dur: duration of each in ns.
         columns: other columns of the schema, as arrays; a single text stands for all events.
     """
-    filled = columns | {"position": np.arange(count), "ph": ph, "cat": cat, "name": name, "verbatim": np.zeros(count, bool)}
+    filled = columns | {
+        "position": np.arange(count),
+        "ph": ph,
+        "cat": cat,
+        "name": name,
+        "verbatim": np.zeros(count, bool),
+    }
     for key, times in (("ts", ts), ("dur", dur)):
         if times is not None:
             filled |= {f"{key}_ns": times, f"{key}_digits": np.full(count, _DIGITS, np.int8)}

@@ -14,7 +14,7 @@ _PROCESSES_MAX = 1 << 20  # so that correlations stay below 2^53, which JSON rea
 
 
 def process_of(global_id: Ints) -> Ints:
-    """Return the process, with its machine, of each ``globalTid`` or ``globalPid``: the id without the thread's bits."""
+    """Return the process, with its machine, of each ``globalTid`` or ``globalPid``: all bits but the thread's."""
     return global_id >> _ID_BITS
 
 
@@ -55,7 +55,9 @@ class Processes:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def unique_correlations(self, processes: Ints, known: Flags, correlations: Ints, present: Flags) -> tuple[Ints, Flags]:
+    def unique_correlations(
+        self, processes: Ints, known: Flags, correlations: Ints, present: Flags
+    ) -> tuple[Ints, Flags]:
         """Return the correlation of each row that is unique in the export, and flags of the rows that have one.
 
         Args:

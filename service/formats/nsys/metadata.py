@@ -9,7 +9,6 @@ import pyarrow as pa
 from service.formats.nsys.allowed import EXPORT, START_TIME, THREADS
 from service.formats.nsys.database import Database
 from service.formats.nsys.devices import Devices
-from service.formats.nsys.identifiers import pid_of, tid_of
 from service.formats.nsys.strings import Strings
 from service.streaming.schema import SCHEMA
 from service.trace.errors import NotATrace

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from service.formats.nsys.allowed import NVTX
-from service.formats.nsys.database import Database, LeftOut, Row
+from service.formats.nsys.database import Database, LeftOut
 from service.formats.nsys.events import events, words
-from service.formats.nsys.identifiers import Ints, pid_of, process_of, tid_of
+from service.formats.nsys.identifiers import Ints, pid_of, tid_of
 from service.formats.nsys.projection import Projection
 from service.formats.nsys.strings import UNKNOWN, Strings
 from service.trace.health import Health
@@ -154,7 +154,7 @@ def _is_sound(row: dict[str, Any]) -> bool:
     has_bytes = any(isinstance(value, bytes) for key, value in row.items() if key != "text")
     if has_bytes or row["start"] is None or row["globalTid"] is None:
         return False
-    return abs(row["start"]) < _TIME_MAX and abs(row.get("end") or 0) < _TIME_MAX
+    return all(abs(row.get(column) or 0) < _TIME_MAX for column in ("start", "end"))
 
 
 def _parsed(sizes: str | None) -> Any:

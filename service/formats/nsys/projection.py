@@ -78,8 +78,8 @@ class Projection:
         for (thread, device, stream), rows in zip(self._numbers, np.split(order, changes), strict=False):
             at = self._launches.starts[launch[rows]]
             if (np.diff(at) < 0).any():
-                in_time = np.argsort(at, kind="stable")
-                at, rows = at[in_time], rows[in_time]
+                rows = rows[np.argsort(at, kind="stable")]  # noqa: PLW2901 - the same rows in order of time
+                at = self._launches.starts[launch[rows]]
             self._streams.setdefault(thread, []).append(_Stream(device, stream, at, starts[rows], ends[rows]))
 
     def spans(self, thread: int, starts: Ints, ends: Ints) -> Iterator[Spans]:

@@ -52,7 +52,8 @@ def separate(table: str, columns: Sequence[str], texts: Collection[str] = (), ki
     """Return SQL for rows as their number and values.
 
     Integers and null are read as they are. Of `texts`, only texts are read, and other values are null; any other value
-    is the name of its type. With `kinds`, only rows of these event types are read. The parameters are a row number, after which rows are read, and the largest number of rows.
+    is the name of its type. With `kinds`, only rows of these event types are read. The parameters are a row number,
+    after which rows are read, and the largest number of rows.
     """
     values = (_text(column) if column in texts else _integer(column) for column in columns)
     chosen = f" AND eventType IN ({', '.join(map(str, kinds))})" if kinds else ""

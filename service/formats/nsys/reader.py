@@ -106,7 +106,11 @@ class NsysReader:
         found = [table for table in EVENT_TABLES if table in tables]
         if not found:
             is_export = version is not None or STRINGS in tables
-            subject = "The export of Nsight Systems has" if is_export else "The SQLite database is no export of Nsight Systems: it has"
+            subject = (
+                "The export of Nsight Systems has"
+                if is_export
+                else "The SQLite database is no export of Nsight Systems: it has"
+            )
             reasons = f" ({'; '.join(database.unusable)})" if database.unusable else ""
             raise NotATrace(
                 f"{subject} no table of GPU work, API calls or NVTX ranges{reasons}. Profile with"
@@ -114,7 +118,9 @@ class NsysReader:
             )
         for reason in database.unusable:
             self.health.add("unusable_table", text=reason)
-        lacking = [table for table in ALLOWED if table not in tables and not any(table in text for text in database.unusable)]
+        lacking = [
+            table for table in ALLOWED if table not in tables and not any(table in text for text in database.unusable)
+        ]
         if lacking:
             self.health.add("absent_tables", count=len(lacking), text=", ".join(lacking))
         for table in found:

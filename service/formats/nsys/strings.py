@@ -32,7 +32,9 @@ class Strings:
         texts = self.texts(distinct[np.isin(distinct, numbers[valid])].tolist())
         missing = valid & np.isin(numbers, [number for number, text in texts.items() if text is None])
         if lost := int(missing.sum()) + int((~valid).sum()):
-            self._health.add("unknown_names", count=lost, text=f"string {numbers[missing][0]}" if missing.any() else None)
+            self._health.add(
+                "unknown_names", count=lost, text=f"string {numbers[missing][0]}" if missing.any() else None
+            )
         return words(places, [texts.get(number) or UNKNOWN for number in distinct.tolist()])
 
     def texts(self, numbers: list[int]) -> dict[int, str | None]:
