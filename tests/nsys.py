@@ -79,7 +79,8 @@ SCHEMA: Mapping[str, str] = {
     ),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
         "start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, streamId"
-        " INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, syncType INTEGER NOT NULL, eventId INTEGER NOT NULL"
+        " INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, syncType INTEGER NOT NULL,"
+        " eventId INTEGER NOT NULL"
     ),
     "CUPTI_ACTIVITY_KIND_RUNTIME": (
         "start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL, globalTid INTEGER, correlationId"
@@ -98,7 +99,9 @@ SCHEMA: Mapping[str, str] = {
     "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL, uuid TEXT",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT, systemClockNs INTEGER",
     "META_DATA_EXPORT": "name TEXT NOT NULL, value TEXT",
-    "TARGET_INFO_SYSTEM_ENV": "globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, nameEnum INTEGER, value TEXT",
+    "TARGET_INFO_SYSTEM_ENV": (
+        "globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, nameEnum INTEGER, value TEXT"
+    ),
     "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
     "ProcessStreams": "globalPid INTEGER NOT NULL, filenameId INTEGER NOT NULL, contentId INTEGER NOT NULL",
     "DIAGNOSTIC_EVENT": "timestamp INTEGER, timestampType INTEGER, source INTEGER, severity INTEGER, text TEXT",
@@ -209,7 +212,7 @@ def write_export(path: Path, export: Export | None = None) -> Path:
         for table, rows in export.rows.items():
             _insert(db, export, table, rows)
         if export.secrets:
-            db.executemany("INSERT INTO StringIds VALUES (?, ?)", SECRET_STRINGS)
+            _insert(db, export, "StringIds", [{"id": number, "value": text} for number, text in SECRET_STRINGS])
             for table, secret_rows in SECRETS.items():
                 for row in secret_rows:
                     db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)

@@ -31,7 +31,7 @@ class Ingested:
         """Return the events that meet a condition, without the columns that are null."""
         with duckdb.connect() as db:
             query = f"SELECT * FROM '{self.folder / 'events.parquet'}' WHERE {where} ORDER BY ts_ns, position"
-            rows = db.execute(query).to_arrow_table().to_pylist()
+            rows = db.sql(query).to_arrow_table().to_pylist()
         return [{key: value for key, value in row.items() if value is not None} for row in rows]
 
     @property

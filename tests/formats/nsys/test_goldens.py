@@ -35,17 +35,18 @@ def test_kernels_have_the_golden_count_time_and_names(golden: Path, read: Callab
     kernels, trace = loaded(golden)["kernels"], read(export_of(golden))
 
     ((count, ns, first, last, names),) = trace.rows(
-        f"SELECT count(*), sum(dur_ns), min(ts_ns), max(ts_ns + dur_ns), count(DISTINCT name) FROM events WHERE {IS_KERNEL}"
+        "SELECT count(*), sum(dur_ns), min(ts_ns), max(ts_ns + dur_ns), count(DISTINCT name)"
+        f" FROM events WHERE {IS_KERNEL}"
     )
     assert (count, ns, first, last, names) == (
         kernels["count"], kernels["ns"], kernels["first_start"], kernels["last_end"], kernels["distinct_demangled"],
     )  # fmt: skip
-    by_name = dict(
-        (name, (calls, total))
+    by_name = {
+        name: (calls, total)
         for name, calls, total in trace.rows(
             f"SELECT name, count(*), sum(dur_ns) FROM events WHERE {IS_KERNEL} GROUP BY name"
         )
-    )
+    }
     for entry in kernels["top10_by_demangled"]:
         assert by_name[entry["name"]] == (entry["count"], entry["ns"])
 
@@ -85,7 +86,8 @@ def test_work_is_linked_to_the_calls_of_its_own_process(golden: Path, read: Call
     assert rules.get("no_launch", 0) == links["unlinked"]
     ((ends, pairs),) = trace.rows(
         "SELECT (SELECT count(*) FROM events WHERE ph = 'f'), (SELECT count(*) FROM events w JOIN events c USING"
-        " (correlation) WHERE w.cat IN ('kernel', 'gpu_memcpy', 'gpu_memset') AND c.cat IN ('cuda_runtime', 'cuda_driver'))"
+        " (correlation) WHERE w.cat IN ('kernel', 'gpu_memcpy', 'gpu_memset')"
+        " AND c.cat IN ('cuda_runtime', 'cuda_driver'))"
     )
     assert ends - graphs == pairs - graphs == links["pairs_by_pid_and_correlation"]
 
@@ -101,7 +103,8 @@ def test_ranges_have_the_golden_counts_and_times(golden: Path, read: Callable[[P
     nvtx, trace = loaded(golden)["nvtx"], read(export_of(golden))
 
     rows = trace.rows(
-        "SELECT name, count(*), sum(dur_ns) FROM events WHERE ph = 'X' AND cat IN ('user_annotation', 'cpu_op') GROUP BY name"
+        "SELECT name, count(*), sum(dur_ns) FROM events"
+        " WHERE ph = 'X' AND cat IN ('user_annotation', 'cpu_op') GROUP BY name"
     )
     ranges = {name: (count, int(ns)) for name, count, ns in rows}
     kinds = nvtx["by_type"]
@@ -113,8 +116,9 @@ def test_ranges_have_the_golden_counts_and_times(golden: Path, read: Callable[[P
 
 def test_busy_time_of_each_stream_is_golden(golden: Path, read: Callable[[Path], Ingested]) -> None:
     rows = read(export_of(golden)).rows(
-        "SELECT device, stream, count(*) FILTER (cat = 'kernel'), count(*) FILTER (cat = 'gpu_memcpy'), sum(dur_ns) FROM"
-        " events WHERE ph = 'X' AND cat IN ('kernel', 'gpu_memcpy', 'gpu_memset') AND name NOT LIKE 'CUDA graph %' GROUP BY ALL"
+        "SELECT device, stream, count(*) FILTER (cat = 'kernel'), count(*) FILTER (cat = 'gpu_memcpy'), sum(dur_ns)"
+        " FROM events WHERE ph = 'X' AND cat IN ('kernel', 'gpu_memcpy', 'gpu_memset')"
+        " AND name NOT LIKE 'CUDA graph %' GROUP BY ALL"
     )
     expected = {
         (entry["device"], entry["stream"], entry["kernels"], entry["memcpys"], entry["sum_ns"])

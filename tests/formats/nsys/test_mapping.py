@@ -23,7 +23,7 @@ NVTX = "NVTX_EVENTS"
 
 def alone(**rows: list[dict[str, Any]]) -> Export:
     """An export with these rows alone."""
-    return Export(kernels=0, rows={table: values for table, values in rows.items()})
+    return Export(kernels=0, rows=rows)
 
 
 def arguments(event: dict[str, Any]) -> dict[str, Any]:
@@ -32,8 +32,10 @@ def arguments(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_kernel_has_the_place_name_and_arguments_of_kineto(made: Made) -> None:
-    values = {"demangledName": 101, "shortName": 201, "correlationId": 9, "registersPerThread": 40, "gridX": 3, "gridY": 2,
-              "gridZ": 1, "blockX": 128, "blockY": 1, "blockZ": 1, "staticSharedMemory": 100, "dynamicSharedMemory": 28}  # fmt: skip
+    values = {
+        "demangledName": 101, "shortName": 201, "correlationId": 9, "registersPerThread": 40, "gridX": 3, "gridY": 2,
+        "gridZ": 1, "blockX": 128, "blockY": 1, "blockZ": 1, "staticSharedMemory": 100, "dynamicSharedMemory": 28,
+    }  # fmt: skip
     (kernel,) = made(alone(**{KERNEL: [gpu_row(5000, 7000, **values)]})).dicts("cat = 'kernel'")
 
     assert (kernel["ph"], kernel["pid"], kernel["tid"]) == ("X", 0, 7)
@@ -190,7 +192,7 @@ def test_work_without_a_process_is_not_linked_among_several_processes(made: Made
     assert made(export).summary.attribution["rules"] == {"no_launch": 10}
 
 
-# -- ranges -------------------------------------------------------------------------------------------------------------
+# -- ranges ----------------------------------------------------------------------------------------------------------
 
 
 def test_range_spans_the_work_that_was_launched_inside(made: Made) -> None:
@@ -281,7 +283,7 @@ def test_range_of_emit_nvtx_is_an_operator(made: Made, text: str, name: str, exp
     assert arguments(operator) == expected
 
 
-# -- the document -------------------------------------------------------------------------------------------------------
+# -- the document ----------------------------------------------------------------------------------------------------
 
 
 def test_clock_counts_from_the_start_of_the_session(made: Made) -> None:
