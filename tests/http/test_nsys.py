@@ -155,7 +155,7 @@ def test_original_is_not_kept_and_its_download_says_what_to_do(server: Server, t
     assert not (server.data / "originals" / trace["id"]).exists()
     assert trace["has_original"] is False
     answer = server.api.get(f"/traces/{trace['id']}/download", params={"format": "original"})
-    assert (answer.status_code, answer.json()["code"]) == (422, "format_unavailable")
+    assert (answer.status_code, answer.json()["code"]) == (422, "no_such_form")
     assert "environment" in answer.json()["detail"]
     assert "TRACEDOCK_KEEP_NSYS_ORIGINALS" in answer.json()["detail"]
     assert answer.json()["formats"] == ["json", "json.gz", "parquet"]
@@ -200,7 +200,7 @@ def test_original_of_a_failed_trace_is_not_served(server: Server, tmp_path: Path
     assert (failed["state"], failed["error"]["code"]) == ("failed", "not_a_trace")
     for parameters in ({}, {"format": "original"}):
         answer = server.api.get(f"/traces/{failed['id']}/download", params=parameters)
-        assert (answer.status_code, answer.json()["code"]) == (422, "format_unavailable")
+        assert (answer.status_code, answer.json()["code"]) == (422, "no_such_form")
 
 
 def test_report_of_nsight_systems_is_refused_with_the_command_to_export_it(server: Server, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ parses. That takes a third of the time of Python objects, and runs without Pytho
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,30 +19,16 @@ from pyarrow import csv
 
 from service.formats.nsys import queries
 from service.formats.nsys.allowed import ALLOWED, REQUIRED
+from service.formats.nsys.connection import connect
 from service.trace.errors import NotATrace
 
 FIRST_ROW = -(1 << 63)
 """Number before that of each row."""
+_LAST_ROW = (1 << 63) - 1
 
-_VALUE_MAX = 64 << 20  # bytes of a value, among them the joined text of a batch
-_CACHE_KIB = 16 << 10
 _ROW_SIZE_MIN = 4  # bytes that each row takes in a file, at least
 _LOOKUP_MAX = 10_000  # parameters of a statement
 _TIME_MAX = 1 << 62  # so that differences of times fit in 64 bits
-_LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_MAX,
-    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
-    sqlite3.SQLITE_LIMIT_COLUMN: 2000,
-    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
-    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 2,
-    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
-    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
-    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
-}
-_PRAGMAS = (
-    *("trusted_schema = OFF", "cell_size_check = ON", "query_only = ON", "mmap_size = 0", "temp_store = MEMORY"),
-    f"cache_size = -{_CACHE_KIB}",
-)
 _ROW_NUMBERS = {b"rowid", b"_rowid_", b"oid"}
 
 Row = tuple[Any, ...]
@@ -53,6 +40,14 @@ class LeftOut(NamedTuple):
     table: str
     rows: int | None
     reason: str
+
+
+class _Batch(NamedTuple):
+    """Rows of a table, the number of the last one, and what was left out among them."""
+
+    last: int
+    rows: pa.Table
+    left_out: Sequence[LeftOut] = ()
 
 
 class Database:
@@ -76,26 +71,18 @@ class Database:
         self._damaged: set[str] = set()
         self.columns: dict[str, list[str]] = {}
         self.unusable: list[str] = []
-        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-        self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-        try:
-            self._protect()
-            self._read_schema()
-        except sqlite3.Error as error:
-            self.close()
-            raise NotATrace(f"The SQLite file can't be read: {error}.") from error
+        with ExitStack() as opened:
+            try:
+                self._connection = opened.enter_context(closing(connect(path)))
+                self._ahead = opened.enter_context(closing(connect(path)))
+                self._read_schema()
+            except sqlite3.Error as error:
+                raise NotATrace(f"The SQLite file can't be read: {error}.") from error
+            self._opened = opened.pop_all()
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
-
-    def _protect(self) -> None:
-        self._connection.text_factory = bytes  # texts may be no valid UTF-8
-        for category, limit in _LIMITS.items():
-            self._connection.setlimit(category, limit)
-        for pragma in _PRAGMAS:
-            self._connection.execute(f"PRAGMA {pragma}").close()
-        self._connection.set_authorizer(queries.authorize)
+        self._opened.close()
 
     def _read_schema(self) -> None:
         for name, kind, root_page in self._connection.execute(queries.SCHEMA).fetchall():
@@ -136,16 +123,20 @@ class Database:
         with ThreadPoolExecutor(1, "nsys") as thread:
             ahead = thread.submit(self._batch, table, columns, FIRST_ROW)
             while (read := ahead.result()) is not None:
-                last, batch = read
-                ahead = thread.submit(self._batch, table, columns, last)
-                yield self._without_null(table, batch, required)
-                count += len(batch)
+                ahead = thread.submit(self._batch, table, columns, read.last)
+                for left_out in read.left_out:
+                    self._report(left_out)
+                yield self._without_null(table, read.rows, required)
+                count += len(read.rows)
                 if count > self._rows_max:
-                    self._damage(table, "it has more rows than fit in the file")
+                    self._report(LeftOut(table, None, "it has more rows than fit in the file"))
                     return
 
     def event_rows(self, table: str) -> Iterator[pa.Table]:
-        """Yield the integer columns of a table of events; rows without required values or with absurd times are left out."""
+        """Yield the integer columns of a table of events, without rows that have absurd times.
+
+        See `integers` for what else is left out.
+        """
         times = [column for column in ("start", "end") if column in self.columns[table]]
         for batch in self.integers(table, self.columns[table], REQUIRED[table]):
             is_sound = reduce(pc.and_, (pc.less(pc.abs(batch[column]), _TIME_MAX) for column in times))
@@ -161,38 +152,42 @@ class Database:
         self._on_left_out(LeftOut(table, len(batch) - len(valid), f"no {' or no '.join(required)}"))
         return valid
 
-    def _batch(self, table: str, columns: Sequence[str], last: int) -> tuple[int, pa.Table] | None:
-        """Return the next rows after a row number, and the number of the last one; None at the end of the table."""
+    def _batch(self, table: str, columns: Sequence[str], last: int) -> _Batch | None:
+        """Return the next rows after a row number; None at the end of the table. Runs in a thread."""
         try:
-            number, count, text = self._connection.execute(queries.joined(table, columns), (last,)).fetchone()
+            number, count, text = self._ahead.execute(queries.joined(table, columns), (last,)).fetchone()
             if not count:
                 return None
-            batch = _parsed(text, columns)
+            rows = _parsed(text, columns)
         except (sqlite3.Error, pa.ArrowInvalid):
             return self._batch_by_row(table, columns, last)
-        if len(batch) != count or number <= last:
-            return self._batch_by_row(table, columns, last)
-        return number, batch
+        is_sound = len(rows) == count and number > last
+        return _Batch(number, rows) if is_sound else self._batch_by_row(table, columns, last)
 
-    def _batch_by_row(self, table: str, columns: Sequence[str], last: int) -> tuple[int, pa.Table] | None:
-        """Return a batch without the rows that have other values than integers and null, which are reported."""
+    def _batch_by_row(self, table: str, columns: Sequence[str], last: int) -> _Batch | None:
+        """Return a batch without the rows that have other values than integers and null."""
         good: list[Row] = []
-        left_out, number = 0, last
-        for current, *values in self.rows(table, columns, after=last, limit=queries.BATCH_ROWS):
-            if current <= number:
-                self._damage(table, "its rows are not in order")
-                break
-            number = current
-            if any(isinstance(value, bytes) for value in values):
-                left_out += 1
-            else:
-                good.append(tuple(values))
-        if left_out:
-            self._on_left_out(LeftOut(table, left_out, "values that are no integers"))
-        if number == last:
+        wrong, number, damage = 0, last, None
+        try:
+            sql = queries.separate(table, columns)
+            for current, *values in self._ahead.execute(sql, (last, queries.BATCH_ROWS)):
+                if current <= number:
+                    damage = "its rows are not in order"
+                    break
+                number = current
+                if any(isinstance(value, bytes) for value in values):
+                    wrong += 1
+                else:
+                    good.append(tuple(values))
+        except sqlite3.Error as error:
+            damage = str(error)
+        left_out = [LeftOut(table, wrong, "values that are no integers")] if wrong else []
+        left_out += [LeftOut(table, None, damage)] if damage else []
+        if number == last and not damage:
             return None
         values_of = zip(*good, strict=True) if good else [()] * len(columns)
-        return number, pa.table([pa.array(values, pa.int64()) for values in values_of], list(columns))
+        rows = pa.table([pa.array(values, pa.int64()) for values in values_of], list(columns))
+        return _Batch(_LAST_ROW if damage else number, rows, left_out)
 
     def rows(
         self,
@@ -217,7 +212,7 @@ class Database:
         try:
             yield from self._connection.execute(queries.separate(table, columns, texts, kinds), (after, limit))
         except sqlite3.Error as error:
-            self._damage(table, str(error))
+            self._report(LeftOut(table, None, str(error)))
 
     def texts(self, table: str, key: str, text: str, keys: Sequence[Any]) -> dict[Any, str]:
         """Return the texts of some keys, by key, without those that the table lacks."""
@@ -229,17 +224,20 @@ class Database:
                     if value is not None:
                         texts[number] = value.decode(errors="replace")
         except sqlite3.Error as error:
-            self._damage(table, str(error))
+            self._report(LeftOut(table, None, str(error)))
         return texts
 
     def leave_out(self, left_out: LeftOut) -> None:
         """Report rows that a caller has left out."""
-        self._on_left_out(left_out)
+        self._report(left_out)
 
-    def _damage(self, table: str, reason: str) -> None:
-        if table not in self._damaged:
-            self._damaged.add(table)
-            self._on_left_out(LeftOut(table, None, reason))
+    def _report(self, left_out: LeftOut) -> None:
+        """Report what was left out; that a table is damaged, only once."""
+        if left_out.rows is None:
+            if left_out.table in self._damaged:
+                return
+            self._damaged.add(left_out.table)
+        self._on_left_out(left_out)
 
 
 def _parsed(text: bytes, columns: Sequence[str]) -> pa.Table:

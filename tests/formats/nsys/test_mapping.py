@@ -211,7 +211,6 @@ def test_range_spans_the_work_that_was_launched_inside(made: Made) -> None:
     )
     assert spans == [("inner", 0, 7, 160, 30), ("outer", 0, 7, 100, 90), ("outer", 0, 9, 120, 380)]
     assert [event["name"] for event in trace.dicts("cat = 'user_annotation'")] == ["outer", "inner", "idle"]
-    assert trace.summary.attribution["rules"] == {"launch": 3, "launch_outside_operators": 1}
 
 
 def test_range_of_another_thread_spans_nothing(made: Made) -> None:
