@@ -24,7 +24,6 @@ from service.trace.errors import NotATrace
 
 FIRST_ROW = -(1 << 63)
 """Number before that of each row."""
-_LAST_ROW = (1 << 63) - 1
 
 _ROW_SIZE_MIN = 4  # bytes that each row takes in a file, at least
 _LOOKUP_MAX = 10_000  # parameters of a statement
@@ -43,9 +42,9 @@ class LeftOut(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Rows of a table, the number of the last one, and what was left out among them."""
+    """Rows of a table, the number of the last one (None if no more can be read), and what was left out among them."""
 
-    last: int
+    last: int | None
     rows: pa.Table
     left_out: Sequence[LeftOut] = ()
 
@@ -108,7 +107,9 @@ class Database:
             return False
         return True
 
-    def integers(self, table: str, columns: Sequence[str], required: Sequence[str] = ()) -> Iterator[pa.Table]:
+    def integers(
+        self, table: str, columns: Sequence[str], required: Sequence[str] = (), *, reports: bool = True
+    ) -> Iterator[pa.Table]:
         """Yield integer columns of a table in batches. A thread reads the next batch ahead.
 
         Rows that have other values than integers and null, or null in a required column, are left out. So is the rest
@@ -118,16 +119,20 @@ class Database:
             table: a table that the database has.
             columns: some of its columns.
             required: columns in which null is not allowed.
+            reports: whether to report what is left out.
         """
         count = 0
         with ThreadPoolExecutor(1, "nsys") as thread:
             ahead = thread.submit(self._batch, table, columns, FIRST_ROW)
             while (read := ahead.result()) is not None:
-                ahead = thread.submit(self._batch, table, columns, read.last)
-                for left_out in read.left_out:
+                if read.last is not None:
+                    ahead = thread.submit(self._batch, table, columns, read.last)
+                for left_out in read.left_out if reports else ():
                     self._report(left_out)
                 yield self._without_null(table, read.rows, required)
                 count += len(read.rows)
+                if read.last is None:
+                    return
                 if count > self._rows_max:
                     self._report(LeftOut(table, None, "it has more rows than fit in the file"))
                     return
@@ -139,7 +144,7 @@ class Database:
         """
         times = [column for column in ("start", "end") if column in self.columns[table]]
         for batch in self.integers(table, self.columns[table], REQUIRED[table]):
-            is_sound = reduce(pc.and_, (pc.less(pc.abs(batch[column]), _TIME_MAX) for column in times))
+            is_sound = reduce(pc.and_, (_is_time(batch[column]) for column in times))
             sound = batch if pc.all(is_sound).as_py() else batch.filter(is_sound)
             if len(sound) < len(batch):
                 self._on_left_out(LeftOut(table, len(batch) - len(sound), "times beyond 146 years"))
@@ -187,7 +192,7 @@ class Database:
             return None
         values_of = zip(*good, strict=True) if good else [()] * len(columns)
         rows = pa.table([pa.array(values, pa.int64()) for values in values_of], list(columns))
-        return _Batch(_LAST_ROW if damage else number, rows, left_out)
+        return _Batch(None if damage else number, rows, left_out)
 
     def rows(
         self,
@@ -238,6 +243,10 @@ class Database:
                 return
             self._damaged.add(left_out.table)
         self._on_left_out(left_out)
+
+
+def _is_time(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.and_(pc.greater(values, -_TIME_MAX), pc.less(values, _TIME_MAX)).fill_null(fill_value=True)
 
 
 def _parsed(text: bytes, columns: Sequence[str]) -> pa.Table:

@@ -84,7 +84,7 @@ class Annotations:
 
     def _latest(self) -> list[int]:
         times = [column for column in ("start", "end") if column in self._columns]
-        columns = (column for batch in self._database.integers(NVTX, times) for column in batch.columns)
+        columns = (column for batch in self._database.integers(NVTX, times, reports=False) for column in batch.columns)
         latest = (value.as_py() for value in map(pa.compute.max, columns))
         return [time for time in latest if time is not None and time < _TIME_MAX]
 

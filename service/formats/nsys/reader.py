@@ -45,13 +45,14 @@ class NsysReader:
             Truncated, BadCompression: the file ends before any event can be read.
             NotATrace: the file is no export of Nsight Systems, or has no work of devices, calls or ranges.
         """
-        spooled = spool(self._chunks, self._path)
+        spooled = None
         try:
+            spooled = spool(self._chunks, self._path)
             if spooled.missing:
                 self.health.add("cut", offset=spooled.size, text=spooled.missing)
             yield from self._read()
         except NotATrace as error:
-            if spooled.missing:
+            if spooled and spooled.missing:
                 raise Truncated(spooled.missing, offset=spooled.size) from error
             raise
         finally:

@@ -181,8 +181,8 @@ ENDLESS = (
         ),
         (
             f"DROP TABLE {KERNEL}",
-            f"CREATE TABLE {KERNEL} (start INTEGER AS (length(randomblob(1000000000))), end, deviceId, streamId, x)",
-            f"INSERT INTO {KERNEL} (end, deviceId, streamId) VALUES (1, 0, 7)",
+            f"CREATE TABLE {KERNEL} (start INTEGER AS (length(zeroblob(end))), end, deviceId, streamId, x)",
+            f"INSERT INTO {KERNEL} (end, deviceId, streamId) VALUES (1000000000, 0, 7)",
         ),
         (
             f"DROP TABLE {KERNEL}",
@@ -218,7 +218,7 @@ def test_view_of_secrets_under_an_allowed_name_is_not_read(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["'text'", "1.5", "x'00ff'", "'1,2'", "'1' || char(10) || '2'", "zeroblob(70000000)", "'\"'"]
+    "value", ["'text'", "1.5", "x'ff00'", "'1,2'", "'1' || char(10) || '2'", "zeroblob(70000000)", "'\"'"]
 )
 @pytest.mark.parametrize("column", ["start", "gridX", "demangledName", "correlationId"])
 def test_row_with_a_wrong_type_is_refused_and_all_others_are_kept(made: Made, column: str, value: str) -> None:
