@@ -39,6 +39,7 @@ from service.store.idempotency import Idempotency
 from service.store.imports import Imports
 from service.store.jobs import Jobs
 from service.store.library import Library
+from service.store.originals import Originals
 from service.store.room import Room
 from service.store.roots import Roots
 from service.store.tokens import Tokens
@@ -95,6 +96,8 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     resources.enter_context(closing(Audit(folder.audit, rotate=True)))
     catalog = Catalog(folder.catalog)
     folder.sweep(catalog.ids())
+    originals = Originals(catalog, folder, keep_nsys=settings.keep_nsys_originals)
+    originals.remove_leftovers()
     room = Room(folder.root, quota=settings.quota_bytes, floor=settings.min_free_bytes)
     jobs = Jobs(catalog.connection, history=settings.job_history)
     groups = Groups(catalog.connection)
@@ -105,6 +108,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         monitor,
         folder,
         fork_server,
+        originals,
         workers=settings.ingest_workers,
         attempts=settings.ingest_attempts,
     )
@@ -140,7 +144,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         preparation.add(trace_id)
 
     ingests.on_read = on_read
-    intake = TraceIntake(catalog, folder, ingests, on_arrival=retention.wake)
+    intake = TraceIntake(catalog, folder, ingests, originals, on_arrival=retention.wake)
     services = Services(
         settings=settings,
         engine=engine,
@@ -148,6 +152,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         folder=folder,
         room=room,
         catalog=catalog,
+        originals=originals,
         groups=groups,
         baselines=Baselines(catalog.connection),
         library=Library(catalog.connection),

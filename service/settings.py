@@ -85,6 +85,11 @@ class Settings(BaseSettings):
         False,
         description="import files that have further hard links, one of which may lie outside of the import roots",
     )
+    keep_nsys_originals: bool = Field(
+        False,
+        description="keep the original of an export of Nsight Systems once it is read, and serve it; it holds the whole"
+        " environment of the profiled process, tokens too",
+    )
     import_look_s: float = Field(
         2.0,
         gt=0,

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from tracedock.client import Client
     from tracedock.spool import Spool
 
-SUFFIXES = (".json", ".json.gz", ".json.zst", ".pickle", ".pickle.gz", ".pickle.zst")
+SUFFIXES = (
+    *(".pickle", ".pickle.gz", ".pickle.zst"),
+    *(".sqlite", ".sqlite.gz", ".sqlite.zst"),
+    *(".json", ".json.gz", ".json.zst"),
+)
 """Endings of the names of traces that are sent of a folder."""
 STDIN = "-"
 

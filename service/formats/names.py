@@ -4,12 +4,15 @@ import re
 
 from service.streaming.codec import Compression
 
-FOLDERS = {"pickle": "memory_snapshot", "json": "chrome_json"}
+FOLDERS = {"pickle": "memory_snapshot", "sqlite": "nsys", "json": "chrome_json"}
 """The folder of each format below `service/formats/`, by the format's name, which is also the suffix of its files.
 
 The first format that recognises a file reads it. Chrome JSON is the last: it also reads damaged text, which may start
 with anything.
 """
+NOT_KEPT = frozenset({"sqlite"})
+"""The formats whose files hold secrets that the events lack: their originals are removed once they are read."""
+
 FILE_FORMATS = tuple(f"{name}{compression}" for name in FOLDERS for compression in Compression)
 """The formats of files, such as ``json.gz``."""
 SUFFIXES = tuple(f".{name}" for name in FILE_FORMATS)
@@ -21,6 +24,11 @@ _PT_TRACE = re.compile(r"\.pt\.trace$", re.IGNORECASE)
 def listed(values: tuple[str, ...], conjunction: str = "or") -> str:
     """Return values as a text, such as ``.json, .json.gz or .json.zst``."""
     return f" {conjunction} ".join([", ".join(values[:-1]), values[-1]]) if len(values) > 1 else values[0]
+
+
+def is_original_kept(file_format: str | None) -> bool:
+    """Return whether the original of a file in this format, such as ``json.gz``, is kept by default."""
+    return file_format is None or file_format.partition(".")[0] not in NOT_KEPT
 
 
 def stem(name: str) -> str:

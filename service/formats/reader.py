@@ -1,6 +1,7 @@
 """The interface between ingest and the input formats."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -69,10 +70,11 @@ class TraceFormat(Protocol):
     def recognises(self, head: Head) -> bool:
         """Return whether a file that starts with these bytes has this format."""
 
-    def reader(self, chunks: Iterable[bytes]) -> TraceReader:
+    def reader(self, chunks: Iterable[bytes], scratch: Path) -> TraceReader:
         """Return the reader of a file of this format.
 
         Args:
             chunks: the decompressed content, in order, which may still be arriving. The iterable raises
                 `BadCompression` or `Truncated` where the compressed file is damaged or cut.
+            scratch: an empty folder for temporary files, which the caller removes.
         """

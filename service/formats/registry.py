@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from io import BufferedReader
+from pathlib import Path
 
 from service.formats.names import FOLDERS
 from service.formats.reader import Head, TraceFormat, TraceReader
@@ -15,11 +16,14 @@ FORMATS: tuple[TraceFormat, ...] = tuple(
 """All input formats. The first one that recognises a file reads it."""
 
 
-def open_trace(file: BufferedReader, on_read: Callable[[int], None] | None = None) -> tuple[TraceReader, str]:
+def open_trace(
+    file: BufferedReader, scratch: Path, on_read: Callable[[int], None] | None = None
+) -> tuple[TraceReader, str]:
     """Return the reader of a file, and the name of its format with the suffix of its compression, like ``json.gz``.
 
     Args:
         file: the file, at its beginning; it may still be growing.
+        scratch: an empty folder for temporary files, which the caller removes.
         on_read: called after each read with the number of the file's bytes read so far.
 
     Raises:
@@ -32,7 +36,7 @@ def open_trace(file: BufferedReader, on_read: Callable[[int], None] | None = Non
     head = Head(start, plain)
     for trace_format in FORMATS:
         if trace_format.recognises(head):
-            return trace_format.reader(chunks), f"{trace_format.name}{compression}"
+            return trace_format.reader(chunks, scratch), f"{trace_format.name}{compression}"
     check_not_foreign(start)
     raise NotATrace("The file has none of the known trace formats.")
 

@@ -43,6 +43,7 @@ def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
         "created_at": timestamp(trace.created_ns),
         "size": trace.size,
         "sha256": trace.sha256 or None,
+        "has_original": trace.has_original,
         **summary.as_dict(),
         "steps_count": summary.steps_count,
         "events": summary.events or {"in": 0, "kept": 0, "refused": 0},

@@ -29,6 +29,7 @@ from service.store.groups import Groups
 from service.store.idempotency import Idempotency
 from service.store.jobs import Jobs
 from service.store.library import Library
+from service.store.originals import Originals
 from service.store.room import Room
 
 
@@ -43,6 +44,7 @@ class Services:
         folder: the data folder.
         room: the disk space of the data folder.
         catalog: the records of traces.
+        originals: decides which originals are kept and served.
         groups: the records of groups.
         baselines: the names of the traces and groups that others are compared with.
         library: the list of runs and single traces.
@@ -70,6 +72,7 @@ class Services:
     folder: Folder
     room: Room
     catalog: Catalog
+    originals: Originals
     groups: Groups
     baselines: Baselines
     library: Library

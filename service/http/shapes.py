@@ -231,6 +231,9 @@ class TraceInBrief(Shape):
     created_at: Timestamp = Field(description="when it was uploaded, imported or made")
     size: int = Field(description="bytes of the file; of the columns if the trace was made here")
     sha256: str | None = Field(description="of the file; null if the trace was made here")
+    has_original: bool = Field(
+        description="whether the file is kept; false if the trace was made here, and for exports of Nsight Systems"
+    )
     format: TraceFormat | None = Field(
         description="the format of the file; null until it is read, and if the trace was made here"
     )

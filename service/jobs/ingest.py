@@ -74,7 +74,9 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
         progress.bytes = size
         on_progress(progress)
 
-    reader, packed = open_trace(original, on_read)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    reader, packed = open_trace(original, scratch, on_read)
     nesting = Nesting()
     with ColumnsWriter(folder) as writer, MemoryChangesWriter(folder) as memory_changes:
         for batch in reader.batches():
@@ -90,6 +92,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
                 memory_changes.add(events)
 
         written_count = writer.finish(on_slab, ranks)
+    shutil.rmtree(scratch)
     if written_count != reader.kept:
         raise RuntimeError(f"{reader.kept} events came in and {written_count} were written")
     for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):

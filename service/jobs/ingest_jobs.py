@@ -18,6 +18,7 @@ from service.jobs.retrying import until_written
 from service.store.catalog import INGEST, Catalog, Trace
 from service.store.folder import Folder
 from service.store.jobs import Job
+from service.store.originals import Originals
 from service.streaming.source import Progress
 from service.trace.errors import WorkerDied
 from service.trace.summary import Summary
@@ -51,6 +52,7 @@ class IngestJobs:
         monitor: holds the jobs, and is notified of their changes.
         folder: the data folder.
         fork_server: starts the children.
+        originals: decides which originals are kept.
         workers: number of ingests at a time, plus one of a small file if these read large ones. As many additional
             children may follow uploads, so that slow uploads do not delay queued jobs.
         attempts: number of attempts after which a job whose child dies has failed.
@@ -62,6 +64,7 @@ class IngestJobs:
         monitor: JobMonitor,
         folder: Folder,
         fork_server: ForkServer,
+        originals: Originals,
         *,
         workers: int,
         attempts: int,
@@ -71,6 +74,7 @@ class IngestJobs:
         self._folder = folder
         self._workers = workers
         self._fork_server = fork_server
+        self._originals = originals
         self._queue = JobQueue(
             monitor, [INGEST], self._attempt, at_once=workers, attempts=attempts, on_start=self._claim_follower
         )
@@ -218,8 +222,11 @@ class IngestJobs:
             if outcome.result is None:
                 await asyncio.to_thread(self._folder.remove_columns, job.trace)
                 raise outcome.error or WorkerDied(f"The worker {outcome.exit_description}.")
-            record = partial(self._monitor.jobs.finish_ingest, job, outcome.result)
-            await until_written(record, f"the end of the job of trace {job.trace}")
+            keeps_original = self._originals.keeps(outcome.result.format)
+            record = partial(self._monitor.jobs.finish_ingest, job, outcome.result, keeps_original=keeps_original)
+            ended = await until_written(record, f"the end of the job of trace {job.trace}")
+            if ended and not keeps_original:
+                await asyncio.to_thread(self._originals.remove, job.trace)
         finally:
             if claimed := self._running.pop(job.trace, None):
                 await claimed.end()

@@ -3,17 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from service.trace.errors import DiskFull
 
 RETRY_S = 1.0
 """Seconds between two attempts to write on a full disk."""
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 
-async def until_written(change: Callable[[], object], description: str) -> None:
-    """Make a change, and retry it until the disk has room for it.
+async def until_written(change: Callable[[], T], description: str) -> T:
+    """Make a change, retry it until the disk has room for it, and return its result.
 
     Args:
         change: makes the change; raises `DiskFull` if there is no room.
@@ -22,11 +25,9 @@ async def until_written(change: Callable[[], object], description: str) -> None:
     warned = False
     while True:
         try:
-            change()
+            return change()
         except DiskFull as error:
             if not warned:
                 log.warning("%s is not recorded until the disk has room: %s", description, error.detail)
             warned = True
-        else:
-            return
         await asyncio.sleep(RETRY_S)

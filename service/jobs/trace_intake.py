@@ -7,6 +7,7 @@ from service.jobs.ingest_jobs import IngestJobs
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder
 from service.store.jobs import Priority
+from service.store.originals import Originals
 from service.store.uploads import Received
 from service.trace.rank import rank_in_name
 
@@ -18,15 +19,23 @@ class TraceIntake:
         catalog: the catalog of traces.
         folder: the data folder, which holds the originals.
         ingests: the jobs that read traces.
+        originals: decides which originals are kept.
         on_arrival: called after each new trace.
     """
 
     def __init__(
-        self, catalog: Catalog, folder: Folder, ingests: IngestJobs, *, on_arrival: Callable[[], object] = lambda: None
+        self,
+        catalog: Catalog,
+        folder: Folder,
+        ingests: IngestJobs,
+        originals: Originals,
+        *,
+        on_arrival: Callable[[], object] = lambda: None,
     ) -> None:
         self._catalog = catalog
         self._folder = folder
         self._ingests = ingests
+        self._originals = originals
         self._on_arrival = on_arrival
 
     async def keep(
@@ -61,16 +70,19 @@ class TraceIntake:
         if alike:
             await self._ingests.stop_following(trace_id)
         read = await asyncio.to_thread(self._share_columns, trace_id, alike)
+        keeps_original = read is None or self._originals.keeps(read.summary_or_empty.format)
         try:
             trace = await asyncio.to_thread(
                 self._catalog.add, trace_id, name=name, size=received.size, sha256=received.sha256,
                 group=group, priority=priority, path=received.path, path_mark=mark,
-                summary=read.summary if read else None,
+                summary=read.summary if read else None, original_removed=not keeps_original,
             )  # fmt: skip
         except BaseException:
             if read:
                 await asyncio.to_thread(self._folder.remove_columns, trace_id)
             raise
+        if not keeps_original:
+            await asyncio.to_thread(self._originals.remove, trace_id)
         self._ingests.hand_over(trace_id)
         self._on_arrival()
         return trace

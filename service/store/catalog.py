@@ -30,6 +30,7 @@ _SELECT = (
 )
 _COLUMNS = (
     "id, name, state, error, created_ns, size, sha256, parent, selection, group_id, pinned, path, path_mark,"
+    " original_removed,"
     " json_set(json_remove(summary, '$.processes', '$.threads', '$.counts', '$.steps', '$.ranks'), '$.totals',"
     " json_object('steps', coalesce(summary ->> '$.totals.steps', json_array_length(summary, '$.steps'), 0)))"
     " AS summary"
@@ -64,6 +65,7 @@ class Trace:
         path: path of the original, if it is outside of the data folder.
         path_mark: mark by which changes of an original that other programs can write are detected; see
             `service.store.external_files`.
+        original_removed: whether its original was removed, because files of its format hold secrets.
         job: id of its last ingest.
     """
 
@@ -81,6 +83,7 @@ class Trace:
     pinned: bool = False
     path: str | None = None
     path_mark: str | None = None
+    original_removed: bool = False
     job: int | None = None
     group_name: str | None = None
 
@@ -96,8 +99,8 @@ class Trace:
 
     @property
     def has_original(self) -> bool:
-        """True if the trace was received as a file; False if the service made it from other traces."""
-        return bool(self.sha256)
+        """True if the trace was received as a file that is still kept; False if it was made from other traces."""
+        return bool(self.sha256) and not self.original_removed
 
 
 def new_trace_id() -> str:
@@ -128,6 +131,7 @@ class Catalog:
         path: str | None = None,
         path_mark: str | None = None,
         summary: Summary | None = None,
+        original_removed: bool = False,
     ) -> Trace:
         """Record a trace whose original is safely stored, and queue its ingest.
 
@@ -141,15 +145,19 @@ class Catalog:
             path: path of the original, if it is outside of the data folder.
             path_mark: mark by which changes of the original are detected; see `service.store.external_files`.
             summary: its summary, if it is known already; the trace is then ready without an ingest.
+            original_removed: whether its original is not kept.
         """
         state = State.QUEUED if summary is None else State.READY
         summary_text = None if summary is None else summary.as_json()
         with self._transaction() as db:
             group_id = None if group is None else group_id_of(db, group)
             db.execute(
-                "INSERT INTO trace (id, name, state, created_ns, size, sha256, summary, group_id, path, path_mark)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (trace_id, name, state, time.time_ns(), size, sha256, summary_text, group_id, path, path_mark),
+                "INSERT INTO trace (id, name, state, created_ns, size, sha256, summary, group_id, path, path_mark,"
+                " original_removed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(trace_id, name, state, time.time_ns(), size, sha256, summary_text, group_id, path, path_mark),
+                    original_removed,
+                ),
             )
             if summary is None:
                 db.execute(
@@ -251,6 +259,10 @@ class Catalog:
         """Return the ids of all traces."""
         return [row["id"] for row in self._rows("SELECT id FROM trace")]
 
+    def ids_without_original(self) -> list[str]:
+        """Return the ids of the traces whose original was removed."""
+        return [row["id"] for row in self._rows("SELECT id FROM trace WHERE original_removed")]
+
     def remove(self, trace_id: str) -> None:
         """Delete a trace, and cancel its ingest if that is unfinished; raises `UnknownTrace`."""
         self.get(trace_id)
@@ -269,4 +281,11 @@ def _trace(row: sqlite3.Row) -> Trace:
         values[key] = orjson.loads(values[key]) if values[key] else None
     values["error"] = ErrorDocument.from_dict(values["error"]) if values["error"] else None
     values["summary"] = Summary.from_json(values["summary"]) if values["summary"] else None
-    return Trace(**values | {"state": State(values["state"]), "pinned": bool(values["pinned"])})
+    return Trace(
+        **values
+        | {
+            "state": State(values["state"]),
+            "pinned": bool(values["pinned"]),
+            "original_removed": bool(values["original_removed"]),
+        }
+    )

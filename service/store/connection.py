@@ -97,6 +97,9 @@ _MIGRATIONS = {
             "CREATE INDEX baseline_group ON baseline (group_id);",
         ]
     ),
+    6: (  # version 6 keeps all originals
+        "ALTER TABLE trace ADD COLUMN original_removed INTEGER NOT NULL DEFAULT 0;"
+    ),
 }
 SCHEMA_VERSION = max(_MIGRATIONS) + 1
 """Version of the catalog's tables; a further migration raises it."""

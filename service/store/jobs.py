@@ -267,15 +267,23 @@ class Jobs:
                     ),
                 )
 
-    def finish_ingest(self, job: Job, summary: Summary) -> None:
-        """End an ingest as done and mark its trace ready. Does nothing if the job has already ended."""
+    def finish_ingest(self, job: Job, summary: Summary, *, keeps_original: bool = True) -> bool:
+        """End an ingest as done and mark its trace ready; return False, and do nothing, if the job has already ended.
+
+        Args:
+            job: the ingest.
+            summary: the summary of its trace.
+            keeps_original: whether the trace keeps its original; the caller removes it otherwise.
+        """
         with self._transaction() as db:
             events = summary.events.get("kept", 0)
-            if self._end(db, job, JobState.DONE, result={"traces": [job.trace]}, events=events):
+            ended = self._end(db, job, JobState.DONE, result={"traces": [job.trace]}, events=events)
+            if ended:
                 db.execute(
-                    "UPDATE trace SET state = ?, summary = ? WHERE id = ?",
-                    (State.READY, summary.as_json(), job.trace),
+                    "UPDATE trace SET state = ?, summary = ?, original_removed = ? WHERE id = ?",
+                    (State.READY, summary.as_json(), not keeps_original, job.trace),
                 )
+        return ended
 
     def fail(self, job: Job, error: TracedockError) -> None:
         """End a job as failed; the trace of an ingest fails with the same error."""

@@ -23,6 +23,7 @@ _GzipError: type[Exception] = isal_zlib.error  # type: ignore[assignment] # the 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # at offset 1; pzstd files start with such a frame
+_NSYS_REPORT = b"NVIDIA Tegra Pro"  # of "NVIDIA Tegra Profiler Report", with which .nsys-rep and .qdrep files start
 _FOREIGN_MAGIC = {
     b"PK\x03\x04": "a zip archive",
     b"BZh": "bzip2",
@@ -31,8 +32,12 @@ _FOREIGN_MAGIC = {
     b"\x80\x04": "a pickle, as memory snapshots are",
     b"\x80\x05": "a pickle, as memory snapshots are",
     b"SQLite format 3": "an SQLite database",
+    _NSYS_REPORT: "a report of Nsight Systems",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
+}
+_ADVICE = {
+    _NSYS_REPORT: " Export it with `nsys export --type sqlite --output out.sqlite report.nsys-rep`, and upload that."
 }
 
 
@@ -179,7 +184,8 @@ def check_not_foreign(head: bytes) -> None:
     """Raise `NotJson` if `is_foreign` returns True."""
     for magic, description in _FOREIGN_MAGIC.items():
         if head.startswith(magic):
-            raise NotJson(f"The file is {description}, not a JSON trace (plain, gzip or zstd).", offset=0)
+            advice = _ADVICE.get(magic, "")
+            raise NotJson(f"The file is {description}, not a JSON trace (plain, gzip or zstd).{advice}", offset=0)
 
 
 def plain_chunks(file: BufferedReader, on_read: Callable[[int], None] | None = None) -> Iterator[bytes]:

@@ -72,7 +72,7 @@ class Csv:
         """Return whether the content starts with the header line."""
         return head.plain.startswith(b"name,ts_ns,dur_ns\n")
 
-    def reader(self, chunks: Iterable[bytes]) -> TraceReader:
+    def reader(self, chunks: Iterable[bytes], scratch: Path) -> TraceReader:
         """Return the reader."""
         return CsvReader(chunks)
 
@@ -109,23 +109,27 @@ def test_other_files_are_still_chrome_json(tmp_path: Path) -> None:
     assert ingested(trace.read_bytes(), tmp_path / "columns").format == "json.gz"
 
 
-def test_chrome_json_is_chosen_for_damaged_text() -> None:
-    reader, name = open_trace(BufferedReader(BytesIO(b'noise {"traceEvents": [{"ph": "X"}]}')))
+def test_chrome_json_is_chosen_for_damaged_text(tmp_path: Path) -> None:
+    reader, name = open_trace(BufferedReader(BytesIO(b'noise {"traceEvents": [{"ph": "X"}]}')), tmp_path)
 
     assert isinstance(reader, Document)
     assert name == "json"
 
 
-def test_known_foreign_format_is_refused() -> None:
-    with pytest.raises(NotJson, match="zip"):
-        open_trace(BufferedReader(BytesIO(b"PK\x03\x04" + bytes(100))))
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [(b"PK\x03\x04", "zip"), (b"NVIDIA Tegra Profiler Report 2026", "nsys export --type sqlite")],
+)
+def test_known_foreign_format_is_refused(tmp_path: Path, head: bytes, reason: str) -> None:
+    with pytest.raises(NotJson, match=reason):
+        open_trace(BufferedReader(BytesIO(head + bytes(100))), tmp_path)
 
 
-def test_unrecognised_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrecognised_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "FORMATS", (Csv(),))
 
     with pytest.raises(NotATrace):
-        open_trace(BufferedReader(BytesIO(b'{"traceEvents": []}')))
+        open_trace(BufferedReader(BytesIO(b'{"traceEvents": []}')), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +139,10 @@ def test_unrecognised_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"\x1f\x8b\x08".ljust(10, b"\0") + b"\xff" * 40, BadCompression),
     ],
 )
-def test_error_within_the_first_bytes_is_raised_by_the_reader(content: bytes, error: type[Exception]) -> None:
-    reader, name = open_trace(BufferedReader(BytesIO(content)))
+def test_error_within_the_first_bytes_is_raised_by_the_reader(
+    tmp_path: Path, content: bytes, error: type[Exception]
+) -> None:
+    reader, name = open_trace(BufferedReader(BytesIO(content)), tmp_path)
 
     assert name == "json.gz"
     with pytest.raises(error):
@@ -148,7 +154,7 @@ def test_reader_receives_all_bytes_after_recognition(tmp_path: Path) -> None:
     sizes: list[int] = []
 
     with trace.open("rb") as file:
-        reader, _ = open_trace(file, sizes.append)
+        reader, _ = open_trace(file, tmp_path, sizes.append)
         count = sum(map(len, reader.batches()))
 
     assert count == reader.kept == len(json.loads(trace.read_bytes())["traceEvents"])

@@ -16,6 +16,7 @@ from service.jobs.job_monitor import JobMonitor
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.jobs import Jobs
+from service.store.originals import Originals
 from tests.processes import FORK_SERVER, living
 from tests.waiting import PATIENCE_S
 
@@ -31,7 +32,15 @@ class Parts:
     def ingests(self, workers: int = 1, attempts: int = 3) -> IngestJobs:
         self.jobs.requeue_interrupted()  # as a server does at its start
         monitor = JobMonitor(self.jobs)
-        return IngestJobs(self.catalog, monitor, self.folder, FORK_SERVER, workers=workers, attempts=attempts)
+        return IngestJobs(
+            self.catalog,
+            monitor,
+            self.folder,
+            FORK_SERVER,
+            Originals(self.catalog, self.folder),
+            workers=workers,
+            attempts=attempts,
+        )
 
     def add(self, content: bytes | Path, name: str = "t.json") -> str:
         """Queue a trace of the given bytes."""

@@ -1,6 +1,7 @@
 """Recognition of Chrome JSON traces."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from service.formats.chrome_json.document import Document
 from service.formats.reader import Head
@@ -16,7 +17,7 @@ class ChromeJson:
         """Return whether a file may be JSON: its first bytes are of no other known format."""
         return not is_foreign(head.file)
 
-    def reader(self, chunks: Iterable[bytes]) -> Document:
+    def reader(self, chunks: Iterable[bytes], scratch: Path) -> Document:  # noqa: ARG002 - it needs no files
         """Return the reader of a document."""
         return Document(chunks)
 

@@ -1,6 +1,7 @@
 """Recognition of memory snapshots."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from service.formats.memory_snapshot.page import pickle_in, starts_page
 from service.formats.memory_snapshot.reader import SnapshotReader
@@ -23,7 +24,7 @@ class MemorySnapshot:
         plain = head.plain
         return plain == b"\x80" or plain.startswith((*_PROTOCOLS, *_OLD)) or starts_page(plain)
 
-    def reader(self, chunks: Iterable[bytes]) -> SnapshotReader:
+    def reader(self, chunks: Iterable[bytes], scratch: Path) -> SnapshotReader:  # noqa: ARG002 - it needs no files
         """Return the reader of a snapshot."""
         iterator = iter(chunks)
         return SnapshotReader(_plain(iterator))

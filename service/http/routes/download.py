@@ -113,7 +113,7 @@ def download_trace(
     if redact and form not in WRITTEN:
         detail = f"A copy without secrets is written as {' or '.join(WRITTEN)}; {form} is not changed."
         raise NotRedactable(detail, formats=WRITTEN)
-    if (selection is not None and form not in WRITTEN) or (form == "original" and not trace.has_original):
+    if (selection is not None and form not in WRITTEN) or (form == "original" and not trace.sha256):
         subject = "A selection" if selection is not None else "A trace that was made here"
         raise FormatUnavailable(f"{subject} is written as {' or '.join(WRITTEN)}, and not as {form}.", formats=WRITTEN)
     if selection is not None and order != "time":
@@ -196,10 +196,11 @@ def _attachment(name: str) -> dict[str, str]:
 
 
 def _original(trace: Trace, request: Request, services: Services) -> Response:
+    path = Path(trace.path) if trace.path else services.folder.original(trace.id)
+    services.originals.check_served(trace, path)
     headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
     if has_current(request, trace.sha256):
         return Response(status_code=304, headers=headers)
-    path = Path(trace.path) if trace.path else services.folder.original(trace.id)
     if trace.path_mark:  # another program may change the file
         return _OpenFileResponse(
             open_unchanged(path, trace.path_mark),

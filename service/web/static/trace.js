@@ -163,11 +163,10 @@ function showActions(trace) {
     { class: "button primary", href: perfettoOf(id), target: "_blank", rel: "noopener", "data-testid": "open-perfetto" },
     "Open in Perfetto",
   );
-  const isDerived = trace.sha256 === null;
   const download = el(
     "a",
-    { class: "button", href: api("traces", id, "download"), download: isDerived ? "" : trace.name, "data-testid": "download-trace" },
-    isDerived ? "Download .json.gz" : "Download original",
+    { class: "button", href: api("traces", id, "download"), download: trace.has_original ? trace.name : "", "data-testid": "download-trace" },
+    trace.has_original ? "Download original" : "Download .json.gz",
   );
   const remove = el("button", { type: "button", class: "danger", "data-write": true, "data-testid": "delete-trace" }, "Delete");
   remove.addEventListener("click", async () => {

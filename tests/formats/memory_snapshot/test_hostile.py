@@ -244,9 +244,9 @@ def test_settings_that_share_lists_are_cut() -> None:
 
 @needs_shared
 @pytest.mark.parametrize("path", sorted(INPUTS.glob("mem_bad_*.pickle")), ids=lambda path: path.stem)
-def test_bad_fixture_is_refused(path: Path) -> None:
+def test_bad_fixture_is_refused(path: Path, tmp_path: Path) -> None:
     with path.open("rb") as file:
-        reader, _ = open_trace(file)
+        reader, _ = open_trace(file, tmp_path)
         with pytest.raises(IngestError):
             list(reader.batches())
 
@@ -262,6 +262,6 @@ def test_pieces_of_any_size_give_the_same_result() -> None:
         assert (ours[:20] == theirs[:20]).all()
 
 
-def test_pickle_of_another_kind_is_refused_by_its_content() -> None:
+def test_pickle_of_another_kind_is_refused_by_its_content(tmp_path: Path) -> None:
     with pytest.raises(IngestError, match="not a memory snapshot"):
-        list(open_trace(BufferedReader(BytesIO(pickle.dumps({"weights": [1.5]}))))[0].batches())
+        list(open_trace(BufferedReader(BytesIO(pickle.dumps({"weights": [1.5]}))), tmp_path)[0].batches())

@@ -208,9 +208,11 @@ def test_compressed_file_and_page_give_the_same_events(
         (PAGE.format("!!!!").encode(), IngestError, "base64"),
     ],
 )
-def test_page_without_a_whole_snapshot_is_refused(page: bytes, error: type[Exception], message: str) -> None:
+def test_page_without_a_whole_snapshot_is_refused(
+    page: bytes, error: type[Exception], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(error, match=message):
-        list(open_trace(BufferedReader(BytesIO(page)))[0].batches())
+        list(open_trace(BufferedReader(BytesIO(page)), tmp_path)[0].batches())
 
 
 def test_bytes_after_the_pickle_are_noted(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""SQLite exports of NVIDIA Nsight Systems (``nsys export --type sqlite``)."""

@@ -1,0 +1,259 @@
+"""Safe reading of an untrusted SQLite database: read-only, by an allow-list of tables and columns, in bounded memory.
+
+The file may be hostile. Nothing but reads of ordinary tables is authorised, so that views, triggers, virtual tables and
+generated columns run no code. Integers are read in batches: SQLite joins the rows of a batch to one text, which pyarrow
+parses. That takes a third of the time of Python objects, and runs without Python's lock.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from service.formats.nsys import queries
+from service.formats.nsys.allowed import ALLOWED, REQUIRED
+from service.formats.nsys.connection import connect
+from service.trace.errors import NotATrace
+
+FIRST_ROW = -(1 << 63)
+"""Number before that of each row."""
+
+_ROW_SIZE_MIN = 4  # bytes that each row takes in a file, at least
+_LOOKUP_MAX = 10_000  # parameters of a statement
+_TIME_MAX = 1 << 62  # so that differences of times fit in 64 bits
+_ROW_NUMBERS = {b"rowid", b"_rowid_", b"oid"}
+
+Row = tuple[Any, ...]
+
+
+class LeftOut(NamedTuple):
+    """Rows of a table that were left out; their number is None if the table is damaged, and its rest unknown."""
+
+    table: str
+    rows: int | None
+    reason: str
+
+
+class _Batch(NamedTuple):
+    """Rows of a table, the number of the last one (None if no more can be read), and what was left out among them."""
+
+    last: int | None
+    rows: pa.Table
+    left_out: Sequence[LeftOut] = ()
+
+
+class Database:
+    """A database, opened for reading.
+
+    Args:
+        path: path of the file.
+        on_left_out: called whenever rows are left out.
+
+    Attributes:
+        columns: the allowed columns that each table has, by table; a table that lacks required columns is not there.
+        unusable: the reasons why other allowed tables can't be read.
+
+    Raises:
+        NotATrace: SQLite can't read the file.
+    """
+
+    def __init__(self, path: Path, on_left_out: Callable[[LeftOut], object]) -> None:
+        self._on_left_out = on_left_out
+        self._rows_max = path.stat().st_size // _ROW_SIZE_MIN
+        self._damaged: set[str] = set()
+        self.columns: dict[str, list[str]] = {}
+        self.unusable: list[str] = []
+        with ExitStack() as opened:
+            try:
+                self._connection = opened.enter_context(closing(connect(path)))
+                self._ahead = opened.enter_context(closing(connect(path)))
+                self._read_schema()
+            except sqlite3.Error as error:
+                raise NotATrace(f"The SQLite file can't be read: {error}.") from error
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._opened.close()
+
+    def _read_schema(self) -> None:
+        for name, kind, root_page in self._connection.execute(queries.SCHEMA).fetchall():
+            table = name.decode()
+            if kind != b"table" or not isinstance(root_page, int) or root_page <= 0:
+                self.unusable.append(f"{table} is no ordinary table")
+                continue
+            # cid, name, type, notnull, default, pk, hidden; generated columns are hidden
+            described = self._connection.execute(f"PRAGMA table_xinfo({table})").fetchall()
+            ordinary = {row[1] for row in described if not row[6]}
+            columns = [column for column in ALLOWED[table] if column.encode() in ordinary]
+            if missing := [column for column in REQUIRED[table] if column not in columns]:
+                self.unusable.append(f"{table} has no column {', '.join(missing)}")
+            elif not self._has_row_numbers(table) or any(row[1].lower() in _ROW_NUMBERS for row in described):
+                self.unusable.append(f"{table} has no row numbers")
+            else:
+                self.columns[table] = columns
+
+    def _has_row_numbers(self, table: str) -> bool:
+        try:
+            self._connection.execute(queries.row_numbers(table)).close()
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+    def integers(
+        self, table: str, columns: Sequence[str], required: Sequence[str] = (), *, reports: bool = True
+    ) -> Iterator[pa.Table]:
+        """Yield integer columns of a table in batches. A thread reads the next batch ahead.
+
+        Rows that have other values than integers and null, or null in a required column, are left out. So is the rest
+        of the table if it is damaged.
+
+        Args:
+            table: a table that the database has.
+            columns: some of its columns.
+            required: columns in which null is not allowed.
+            reports: whether to report what is left out.
+        """
+        count = 0
+        with ThreadPoolExecutor(1, "nsys") as thread:
+            ahead = thread.submit(self._batch, table, columns, FIRST_ROW)
+            while (read := ahead.result()) is not None:
+                if read.last is not None:
+                    ahead = thread.submit(self._batch, table, columns, read.last)
+                for left_out in read.left_out if reports else ():
+                    self._report(left_out)
+                yield self._without_null(table, read.rows, required)
+                count += len(read.rows)
+                if read.last is None:
+                    return
+                if count > self._rows_max:
+                    self._report(LeftOut(table, None, "it has more rows than fit in the file"))
+                    return
+
+    def event_rows(self, table: str) -> Iterator[pa.Table]:
+        """Yield the integer columns of a table of events, without rows that have absurd times.
+
+        See `integers` for what else is left out.
+        """
+        times = [column for column in ("start", "end") if column in self.columns[table]]
+        for batch in self.integers(table, self.columns[table], REQUIRED[table]):
+            is_sound = reduce(pc.and_, (_is_time(batch[column]) for column in times))
+            sound = batch if pc.all(is_sound).as_py() else batch.filter(is_sound)
+            if len(sound) < len(batch):
+                self._on_left_out(LeftOut(table, len(batch) - len(sound), "times beyond 146 years"))
+            yield sound
+
+    def _without_null(self, table: str, batch: pa.Table, required: Sequence[str]) -> pa.Table:
+        if not any(batch[column].null_count for column in required):
+            return batch
+        valid = batch.filter(reduce(pc.and_, (batch[column].is_valid() for column in required)))
+        self._on_left_out(LeftOut(table, len(batch) - len(valid), f"no {' or no '.join(required)}"))
+        return valid
+
+    def _batch(self, table: str, columns: Sequence[str], last: int) -> _Batch | None:
+        """Return the next rows after a row number; None at the end of the table. Runs in a thread."""
+        try:
+            number, count, text = self._ahead.execute(queries.joined(table, columns), (last,)).fetchone()
+            if not count:
+                return None
+            rows = _parsed(text, columns)
+        except (sqlite3.Error, pa.ArrowInvalid):
+            return self._batch_by_row(table, columns, last)
+        is_sound = len(rows) == count and number > last
+        return _Batch(number, rows) if is_sound else self._batch_by_row(table, columns, last)
+
+    def _batch_by_row(self, table: str, columns: Sequence[str], last: int) -> _Batch | None:
+        """Return a batch without the rows that have other values than integers and null."""
+        good: list[Row] = []
+        wrong, number, damage = 0, last, None
+        try:
+            sql = queries.separate(table, columns)
+            for current, *values in self._ahead.execute(sql, (last, queries.BATCH_ROWS)):
+                if current <= number:
+                    damage = "its rows are not in order"
+                    break
+                number = current
+                if any(isinstance(value, bytes) for value in values):
+                    wrong += 1
+                else:
+                    good.append(tuple(values))
+        except sqlite3.Error as error:
+            damage = str(error)
+        left_out = [LeftOut(table, wrong, "values that are no integers")] if wrong else []
+        left_out += [LeftOut(table, None, damage)] if damage else []
+        if number == last and not damage:
+            return None
+        values_of = zip(*good, strict=True) if good else [()] * len(columns)
+        rows = pa.table([pa.array(values, pa.int64()) for values in values_of], list(columns))
+        return _Batch(None if damage else number, rows, left_out)
+
+    def rows(
+        self,
+        table: str,
+        columns: Sequence[str],
+        texts: Sequence[str] = (),
+        *,
+        kinds: Sequence[int] = (),
+        after: int = FIRST_ROW,
+        limit: int = -1,
+    ) -> Iterator[Row]:
+        """Yield rows as their number and values.
+
+        Args:
+            table: a table that the database has.
+            columns: some of its columns. Values that are not integers or null are the name of their type, in bytes.
+            texts: those columns whose values are texts, in bytes, or null.
+            kinds: values of ``eventType``, whose rows are read; all rows if empty.
+            after: number of the row after which to begin.
+            limit: largest number of rows; -1 for all.
+        """
+        try:
+            yield from self._connection.execute(queries.separate(table, columns, texts, kinds), (after, limit))
+        except sqlite3.Error as error:
+            self._report(LeftOut(table, None, str(error)))
+
+    def texts(self, table: str, key: str, text: str, keys: Sequence[Any]) -> dict[Any, str]:
+        """Return the texts of some keys, by key, without those that the table lacks."""
+        texts: dict[Any, str] = {}
+        try:
+            for start in range(0, len(keys), _LOOKUP_MAX):
+                some = keys[start : start + _LOOKUP_MAX]
+                for number, value in self._connection.execute(queries.lookup(table, key, text, len(some)), some):
+                    if value is not None:
+                        texts[number] = value.decode(errors="replace")
+        except sqlite3.Error as error:
+            self._report(LeftOut(table, None, str(error)))
+        return texts
+
+    def leave_out(self, left_out: LeftOut) -> None:
+        """Report rows that a caller has left out."""
+        self._report(left_out)
+
+    def _report(self, left_out: LeftOut) -> None:
+        """Report what was left out; that a table is damaged, only once."""
+        if left_out.rows is None:
+            if left_out.table in self._damaged:
+                return
+            self._damaged.add(left_out.table)
+        self._on_left_out(left_out)
+
+
+def _is_time(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.and_(pc.greater(values, -_TIME_MAX), pc.less(values, _TIME_MAX)).fill_null(fill_value=True)
+
+
+def _parsed(text: bytes, columns: Sequence[str]) -> pa.Table:
+    """Parse lines of integers; raises `ArrowInvalid` for other values."""
+    return csv.read_csv(
+        pa.BufferReader(text),
+        csv.ReadOptions(use_threads=False, block_size=max(len(text), 1), column_names=[*columns]),
+        csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
+        csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.int64()), null_values=[""]),
+    )

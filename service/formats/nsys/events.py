@@ -1,0 +1,68 @@
+"""Batches of events in the schema of a trace, from columns of numbers and words."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from service.formats.nsys.identifiers import Flags, Ints
+from service.streaming.schema import SCHEMA
+
+WORD = pa.dictionary(pa.int32(), pa.string())
+_DIGITS = 3  # decimals of a time in µs, so that it is exact
+
+
+def events(
+    count: int,
+    *,
+    ph: str = "X",
+    cat: str | pa.Array | None = None,
+    name: str | pa.Array,
+    ts: Ints | None = None,
+    dur: Ints | None = None,
+    **columns: Any,
+) -> pa.RecordBatch:
+    """Return a batch of events.
+
+    Args:
+        count: number of events.
+        ph: their phase.
+        cat: their category, or the category of each.
+        name: their name, or the name of each.
+        ts: start of each in ns.
+        dur: duration of each in ns.
+        columns: other columns of the schema, as arrays; a single text stands for all events.
+    """
+    filled = columns | {
+        "position": np.arange(count),
+        "ph": ph,
+        "cat": cat,
+        "name": name,
+        "verbatim": np.zeros(count, bool),
+    }
+    for key, times in (("ts", ts), ("dur", dur)):
+        if times is not None:
+            filled |= {f"{key}_ns": times, f"{key}_digits": np.full(count, _DIGITS, np.int8)}
+    arrays = [_array(filled.get(field.name), field.type, count) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def words(codes: Ints, texts: list[str], valid: Flags | None = None) -> pa.Array:
+    """Return the word of each event, given its index in `texts`, or null where it is not valid."""
+    mask = None if valid is None else ~valid
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), mask=mask), pa.array(texts, pa.string()))
+
+
+def nullable(values: Ints, valid: Flags) -> pa.Array:
+    """Return integers with null where they are not valid."""
+    return pa.array(values, mask=~valid)
+
+
+def _array(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    if value is None:
+        return pa.nulls(count, kind)
+    if isinstance(value, str):
+        if kind == WORD:
+            return words(np.zeros(count, np.int32), [value])
+        return pa.repeat(pa.scalar(value, kind), count)
+    return value if isinstance(value, pa.Array) else pa.array(value, kind)
