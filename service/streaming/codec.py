@@ -185,7 +185,7 @@ def check_not_foreign(head: bytes) -> None:
     for magic, description in _FOREIGN_MAGIC.items():
         if head.startswith(magic):
             advice = _ADVICE.get(magic, "")
-            raise NotJson(f"The file is {description}, not a JSON trace (plain, gzip or zstd).{advice}", offset=0)
+            raise NotJson(f"The file is {description}, not a trace (plain, gzip or zstd).{advice}", offset=0)
 
 
 def plain_chunks(file: BufferedReader, on_read: Callable[[int], None] | None = None) -> Iterator[bytes]:

@@ -1,29 +1,24 @@
 """Safe reading of an untrusted SQLite database: read-only, by an allow-list of tables and columns, in bounded memory.
 
 The file may be hostile. Nothing but reads of ordinary tables is authorised, so that views, triggers, virtual tables and
-generated columns run no code. Integers are read in batches: SQLite joins the rows of a batch to one text, which pyarrow
-parses. That takes a third of the time of Python objects, and runs without Python's lock.
+generated columns run no code.
 """
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from service.formats.nsys import queries
 from service.formats.nsys.allowed import ALLOWED, REQUIRED
+from service.formats.nsys.batches import FIRST_ROW, BatchReader, LeftOut
 from service.formats.nsys.connection import connect
 from service.trace.errors import NotATrace
-
-FIRST_ROW = -(1 << 63)
-"""Number before that of each row."""
 
 _ROW_SIZE_MIN = 4  # bytes that each row takes in a file, at least
 _LOOKUP_MAX = 10_000  # parameters of a statement
@@ -31,22 +26,6 @@ _TIME_MAX = 1 << 62  # so that differences of times fit in 64 bits
 _ROW_NUMBERS = {b"rowid", b"_rowid_", b"oid"}
 
 Row = tuple[Any, ...]
-
-
-class LeftOut(NamedTuple):
-    """Rows of a table that were left out; their number is None if the table is damaged, and its rest unknown."""
-
-    table: str
-    rows: int | None
-    reason: str
-
-
-class _Batch(NamedTuple):
-    """Rows of a table, the number of the last one (None if no more can be read), and what was left out among them."""
-
-    last: int | None
-    rows: pa.Table
-    left_out: Sequence[LeftOut] = ()
 
 
 class Database:
@@ -122,28 +101,25 @@ class Database:
             reports: whether to report what is left out.
         """
         count = 0
-        with ThreadPoolExecutor(1, "nsys") as thread:
-            ahead = thread.submit(self._batch, table, columns, FIRST_ROW)
-            while (read := ahead.result()) is not None:
-                if read.last is not None:
-                    ahead = thread.submit(self._batch, table, columns, read.last)
-                for left_out in read.left_out if reports else ():
-                    self._report(left_out)
-                yield self._without_null(table, read.rows, required)
-                count += len(read.rows)
-                if read.last is None:
-                    return
-                if count > self._rows_max:
-                    self._report(LeftOut(table, None, "it has more rows than fit in the file"))
-                    return
+        for batch in BatchReader(self._connection, self._ahead, table, columns).batches():
+            for left_out in batch.left_out if reports else ():
+                self._report(left_out)
+            yield self._without_null(table, batch.rows, required)
+            count += len(batch.rows)
+            if count > self._rows_max:
+                self._report(LeftOut(table, None, "it has more rows than fit in the file"))
+                return
 
     def event_rows(self, table: str) -> Iterator[pa.Table]:
         """Yield the integer columns of a table of events, without rows that have absurd times.
 
         See `integers` for what else is left out.
         """
-        times = [column for column in ("start", "end") if column in self.columns[table]]
-        for batch in self.integers(table, self.columns[table], REQUIRED[table]):
+        columns = self.columns[table]
+        if "demangledName" in columns:
+            columns = [column for column in columns if column != "shortName"]
+        times = [column for column in ("start", "end") if column in columns]
+        for batch in self.integers(table, columns, REQUIRED[table]):
             is_sound = reduce(pc.and_, (_is_time(batch[column]) for column in times))
             sound = batch if pc.all(is_sound).as_py() else batch.filter(is_sound)
             if len(sound) < len(batch):
@@ -156,43 +132,6 @@ class Database:
         valid = batch.filter(reduce(pc.and_, (batch[column].is_valid() for column in required)))
         self._on_left_out(LeftOut(table, len(batch) - len(valid), f"no {' or no '.join(required)}"))
         return valid
-
-    def _batch(self, table: str, columns: Sequence[str], last: int) -> _Batch | None:
-        """Return the next rows after a row number; None at the end of the table. Runs in a thread."""
-        try:
-            number, count, text = self._ahead.execute(queries.joined(table, columns), (last,)).fetchone()
-            if not count:
-                return None
-            rows = _parsed(text, columns)
-        except (sqlite3.Error, pa.ArrowInvalid):
-            return self._batch_by_row(table, columns, last)
-        is_sound = len(rows) == count and number > last
-        return _Batch(number, rows) if is_sound else self._batch_by_row(table, columns, last)
-
-    def _batch_by_row(self, table: str, columns: Sequence[str], last: int) -> _Batch | None:
-        """Return a batch without the rows that have other values than integers and null."""
-        good: list[Row] = []
-        wrong, number, damage = 0, last, None
-        try:
-            sql = queries.separate(table, columns)
-            for current, *values in self._ahead.execute(sql, (last, queries.BATCH_ROWS)):
-                if current <= number:
-                    damage = "its rows are not in order"
-                    break
-                number = current
-                if any(isinstance(value, bytes) for value in values):
-                    wrong += 1
-                else:
-                    good.append(tuple(values))
-        except sqlite3.Error as error:
-            damage = str(error)
-        left_out = [LeftOut(table, wrong, "values that are no integers")] if wrong else []
-        left_out += [LeftOut(table, None, damage)] if damage else []
-        if number == last and not damage:
-            return None
-        values_of = zip(*good, strict=True) if good else [()] * len(columns)
-        rows = pa.table([pa.array(values, pa.int64()) for values in values_of], list(columns))
-        return _Batch(None if damage else number, rows, left_out)
 
     def rows(
         self,
@@ -247,13 +186,3 @@ class Database:
 
 def _is_time(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.and_(pc.greater(values, -_TIME_MAX), pc.less(values, _TIME_MAX)).fill_null(fill_value=True)
-
-
-def _parsed(text: bytes, columns: Sequence[str]) -> pa.Table:
-    """Parse lines of integers; raises `ArrowInvalid` for other values."""
-    return csv.read_csv(
-        pa.BufferReader(text),
-        csv.ReadOptions(use_threads=False, block_size=max(len(text), 1), column_names=[*columns]),
-        csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
-        csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.int64()), null_values=[""]),
-    )

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from service.formats.nsys.allowed import NVTX
-from service.formats.nsys.database import Database, LeftOut
+from service.formats.nsys.batches import LeftOut
+from service.formats.nsys.database import Database
 from service.formats.nsys.events import events, words
 from service.formats.nsys.identifiers import Ints, pid_of, tid_of
 from service.formats.nsys.projection import Projection
@@ -85,7 +87,7 @@ class Annotations:
     def _latest(self) -> list[int]:
         times = [column for column in ("start", "end") if column in self._columns]
         columns = (column for batch in self._database.integers(NVTX, times, reports=False) for column in batch.columns)
-        latest = (value.as_py() for value in map(pa.compute.max, columns))
+        latest = (value.as_py() for value in map(pc.max, columns))
         return [time for time in latest if time is not None and time < _TIME_MAX]
 
     def _rows(self, kinds: tuple[int, ...]) -> Iterator[dict[str, Any]]:

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.formats.nsys.allowed import ALLOWED, CALLS, EVENT_TABLES, NVTX, STRINGS, WAITS
+from service.formats.nsys.batches import LeftOut
 from service.formats.nsys.calls import Launches, calls
-from service.formats.nsys.database import Database, LeftOut
+from service.formats.nsys.database import Database
 from service.formats.nsys.devices import Devices
 from service.formats.nsys.identifiers import Processes
 from service.formats.nsys.metadata import envelope, name_events, schema_version

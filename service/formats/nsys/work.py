@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from service.formats.nsys.allowed import COPIES, GRAPHS, KERNELS, MEMSETS, WAITS
 from service.formats.nsys.arguments import Argument, ArgumentWriter, Correlations, array_text
@@ -145,8 +144,6 @@ def _kernel_names(columns: Columns, strings: Strings) -> pa.Array:
     names = columns.get("demangledName", columns.get("shortName"))
     if names is None:
         names = pa.chunked_array([pa.nulls(len(columns["start"]), pa.int64())])
-    if names.null_count and "shortName" in columns:
-        names = pc.coalesce(names, columns["shortName"])
     return strings.words(ints(names), has(names))
 
 
