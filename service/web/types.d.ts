@@ -128,6 +128,7 @@ interface TraceSummary {
 interface Trace extends TraceSummary {
   job: string | null;
   sha256: string | null;
+  has_original: boolean;
   format: string | null;
   host: string | null;
   path: string | null;
