@@ -77,8 +77,8 @@ async def _settled(services: Services, trace: Trace, wait_s: float) -> Trace:
             fragments.header_parameter("Content-Digest", "digest of the body, like `sha-256=:BASE64:`, to verify"),
         ],
         "requestBody": fragments.body(
-            "the file: a trace as JSON, an SQLite export of Nsight Systems or a CUDA memory snapshot, plain or compressed"
-            " with gzip or zstd; any content type is accepted",
+            "the file: a trace as JSON, an SQLite export of Nsight Systems or a CUDA memory snapshot; plain, or with"
+            " gzip or zstd; any content type is accepted",
             "application/octet-stream",
         ),
     },
