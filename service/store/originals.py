@@ -67,5 +67,5 @@ def _is_database(path: Path) -> bool:
             return next(decompressed(file), b"").startswith(MAGIC[:1])
     except FileNotFoundError:
         return False
-    except (BadCompression, Truncated):
-        return True  # it can't be told
+    except (BadCompression, Truncated):  # nothing of it can be decompressed
+        return False

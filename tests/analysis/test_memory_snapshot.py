@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from service.analysis.catalogue import QUESTIONS
+from service.analysis.table import schema_of
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask
 from tests.conftest import SHARED, needs_shared
@@ -36,6 +38,14 @@ def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.pickle"
     path.write_bytes(pickled(SMALL))
     return path
+
+
+def test_tables_have_the_described_columns(small: Path, ask: Ask) -> None:
+    answer, tables = ask("memory_snapshot", small), QUESTIONS["memory_snapshot"].tables
+
+    assert [*answer] == [*tables]
+    for table, columns in tables.items():
+        assert answer.answer.tables[table].schema.equals(schema_of(columns), check_metadata=True)
 
 
 @needs_shared

@@ -155,6 +155,7 @@ def test_page_of_a_trace_with_many_streams_counts_the_lanes_that_it_leaves_out(p
     expect(page.locator("#overview-canvas")).to_have_attribute("data-drawn", re.compile("/"))
     expect(page.locator("#overview-more")).to_have_text("48 more lanes of 984")
     expect(page.get_by_test_id("verdict-sentence")).to_contain_text("computing 100 %")
+    expect(page.get_by_test_id("chart-steps")).to_contain_text("Whole trace")
     page.locator("#overview-more").click()
     expect(page.locator("#overview-more")).to_have_text("192 more lanes of 936")
 

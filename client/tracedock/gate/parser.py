@@ -84,7 +84,7 @@ def _gate(args: argparse.Namespace, client: Client) -> int:
     )  # fmt: skip
     for text in (args.baseline, args.candidate):
         if Path(text).exists() and ("/" in text or "\\" in text):
-            raise ClientError(f"{text} is on this machine: files are compared by the package tracedock-server.")
+            raise ClientError(f"{text} is on this machine: comparing files needs the package tracedock-server.")
     return run_gate(options, on_server(client, args.wait), client.url)
 
 

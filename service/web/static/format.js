@@ -111,3 +111,9 @@ export function rank({ rank, world_size: world }) {
   if (world === null) return `${rank} of ${UNKNOWN}`;
   return `${rank ?? UNKNOWN} of ${world}`;
 }
+
+/**
+ * The title of a row of the analysis `steps`, whose one row is the whole trace if there are no steps.
+ * @param {unknown} step
+ */
+export const stepTitle = (step) => (step === null ? "Whole trace" : `Step ${step}`);

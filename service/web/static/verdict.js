@@ -4,7 +4,7 @@ import { answerFor } from "./answer.js";
 import { Problem } from "./api.js";
 import { stackedBars } from "./charts/stacked_bars.js";
 import { byId, el } from "./dom.js";
-import { duration } from "./format.js";
+import { duration, stepTitle } from "./format.js";
 import { deviceTime } from "./gpu_time.js";
 import { showProblem } from "./problem.js";
 import { numberOf, recordsOf } from "./records.js";
@@ -54,7 +54,7 @@ async function hostTime(trace) {
   const parts = [el("p", { class: "verdict-sentence", "data-testid": "verdict-sentence" }, "No work ran on a GPU in this trace.")];
   if (steps !== null) {
     const bars = recordsOf(steps.tables.steps).slice(0, DEVICES_MAX).map((row) => ({
-      label: `Step ${row.step}`,
+      label: stepTitle(row.step),
       values: STEP_SERIES.map(({ column }) => numberOf(row, column)),
     }));
     parts.push(stackedBars({ title: "Time of each step", name: "verdict", series: STEP_SERIES, bars, text: duration }));

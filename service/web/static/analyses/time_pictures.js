@@ -1,7 +1,7 @@
 // Pictures of where time goes: devices, steps, idleness, overlap, data and the critical path.
 import { stackedBars } from "../charts/stacked_bars.js";
 import { strip } from "../charts/strip.js";
-import { duration } from "../format.js";
+import { duration, stepTitle } from "../format.js";
 import { numberOf } from "../records.js";
 import { BARS_MAX, barsOf, colorOf, grouped, ofAll, placeOf, sinceFirst } from "./marks.js";
 
@@ -62,7 +62,7 @@ export function steps({ steps: rows }) {
  */
 function stepOf(rows) {
   const hasRanks = new Set(rows.map(({ rank }) => rank)).size > 1;
-  return ({ rank, step }) => `${hasRanks ? `Rank ${rank} · ` : ""}Step ${step}`;
+  return ({ rank, step }) => `${hasRanks ? `Rank ${rank} · ` : ""}${stepTitle(step)}`;
 }
 
 /** @type {Picture} */
