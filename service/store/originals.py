@@ -65,7 +65,5 @@ def _is_database(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return next(decompressed(file), b"").startswith(MAGIC[:1])
-    except FileNotFoundError:
+    except (FileNotFoundError, BadCompression, Truncated):  # nothing of it can be read
         return False
-    except (BadCompression, Truncated):
-        return True  # it can't be told

@@ -543,11 +543,11 @@ def test_result_without_room_is_logged_and_recorded_later(
     read = parts.jobs.finish_ingest
     refused: list[Any] = []
 
-    def fail_once(*of: Any) -> None:
+    def fail_once(*of: Any, **options: Any) -> bool:
         if not refused:
             refused.append(of)
             raise DiskFull("no room")
-        read(*of)
+        return read(*of, **options)
 
     monkeypatch.setattr(parts.jobs, "finish_ingest", fail_once)
 
