@@ -65,7 +65,5 @@ def _is_database(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return next(decompressed(file), b"").startswith(MAGIC[:1])
-    except FileNotFoundError:
-        return False
-    except (BadCompression, Truncated):  # nothing of it can be decompressed
+    except (FileNotFoundError, BadCompression, Truncated):  # nothing of it can be read
         return False

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs_shared
 from tests.formats.nsys.conftest import Ingested
 from tests.nsys import oracle
 
 INPUTS = SHARED.parent / "inputs"
 GOLDENS = sorted(INPUTS.glob("nsys_*.golden.json"))
 pytestmark = [
-    pytest.mark.skipif(not GOLDENS, reason="the shared inputs are not here"),
+    needs_shared,
     pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: path.name.split(".")[0]),
 ]
 IS_KERNEL = "ph = 'X' AND cat = 'kernel' AND name NOT LIKE 'CUDA graph %'"
