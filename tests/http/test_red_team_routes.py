@@ -125,7 +125,7 @@ def test_attacked_routes_include_all_documented_ones(besieged: Besieged) -> None
     assert documented <= attacked
     assert len(attacked) > 80
     undocumented = {path for _, path in attacked - documented}
-    assert {"/", "/traces/{trace_id}", "/login", "/static/trace.js", "/docs", "/perfetto/{view}/{path}"} <= undocumented
+    assert {"/", "/traces/{trace_id}", "/login", "/static/trace.js", "/docs", "/perfetto/files/{path}"} <= undocumented
     assert READING.keys() <= attacked
 
 

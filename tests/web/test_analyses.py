@@ -155,9 +155,15 @@ def test_page_of_a_trace_with_many_streams_counts_the_lanes_that_it_leaves_out(p
     expect(page.locator("#overview-canvas")).to_have_attribute("data-drawn", re.compile("/"))
     expect(page.locator("#overview-more")).to_have_text("48 more lanes of 984")
     expect(page.get_by_test_id("verdict-sentence")).to_contain_text("computing 100 %")
-    expect(page.get_by_test_id("chart-steps")).to_contain_text("Whole trace")
     page.locator("#overview-more").click()
     expect(page.locator("#overview-more")).to_have_text("192 more lanes of 936")
+
+
+def test_bar_of_a_trace_without_steps_is_that_of_the_whole_trace(page: Page, server: Server) -> None:
+    content = json.dumps({"traceEvents": [KERNEL | {"args": {"device": 0, "stream": 7}}]})
+    trace = server.api.put("/traces/stepless.json", params={"wait": PATIENCE_S}, content=content).json()["id"]
+    panel = opened(page, server, trace, "?analysis=steps")
+    expect(panel.get_by_test_id("chart-steps")).to_contain_text("Whole trace")
 
 
 def test_chosen_analysis_is_in_the_address_and_back_returns(page: Page, server: Server, gpu_id: str) -> None:

@@ -283,11 +283,11 @@ def test_views_share_the_files_of_the_ui(server: Server, open_context: OpenConte
     Viewer.open(first, url_of(server, gpu_id))
     Viewer.open(second, f"{url_of(server, gpu_id)}?args=none")
     sizes = second.evaluate(
-        "performance.getEntriesByType('resource').filter(({name}) => name.includes('/perfetto/files/'))"
-        ".map(({name, transferSize}) => [name.split('/').at(-1), transferSize])"
+        "Object.fromEntries(performance.getEntriesByType('resource')"
+        ".filter(({name}) => name.includes('/perfetto/files/'))"
+        ".map(({name, transferSize}) => [name.split('/').at(-1), transferSize]))"
     )
-    assert {name for name, _ in sizes} >= {"frontend_bundle.js", "perfetto.css"}
-    assert {size for _, size in sizes} == {0}  # all from the browser's cache
+    assert [sizes["frontend_bundle.js"], sizes["perfetto.css"]] == [0, 0]  # both from the browser's cache
 
 
 @dataclass(frozen=True)
