@@ -1,4 +1,4 @@
-"""What holds the memory of a snapshot: at the peak, at a moment, and when memory ran out?"""
+"""Analysis of a memory snapshot: the stacks that hold memory at the peak, at a moment, and when memory ran out."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any

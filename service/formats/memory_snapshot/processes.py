@@ -12,7 +12,7 @@ from service.formats.memory_snapshot.layout import Ints
 from service.formats.memory_snapshot.snapshot import Annotation, Trace
 
 BLOCKS_PID, ANNOTATIONS_PID = 1_000_000, 2_000_000
-"""What is added to a device's number for the process of its blocks and of its annotations."""
+"""Offsets from a device's number to the pid of its blocks and of its annotations."""
 
 _PROCESSES = ((0, "memory"), (BLOCKS_PID, "largest blocks"), (ANNOTATIONS_PID, "annotations"))
 

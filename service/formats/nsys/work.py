@@ -70,7 +70,7 @@ WORK_TABLES = (KERNELS, COPIES, MEMSETS, GRAPHS)
 
 
 class Exported(NamedTuple):
-    """What the events of an export have in common: its tables, names, processes, launches, devices and ranges."""
+    """Objects that the mappings of all tables share: tables, names, processes, launches, devices and ranges."""
 
     database: Database
     strings: Strings
