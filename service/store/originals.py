@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from service.formats.names import is_original_kept
-from service.formats.nsys.spooled import MAGIC
+from service.formats.nsys.spooled import starts_database
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder
 from service.streaming.codec import decompressed
@@ -64,6 +64,6 @@ def _is_database(path: Path) -> bool:
     """Return whether a file, after decompression, starts like an SQLite database."""
     try:
         with path.open("rb") as file:
-            return next(decompressed(file), b"").startswith(MAGIC[:1])
+            return starts_database(next(decompressed(file), b""))
     except (FileNotFoundError, BadCompression, Truncated):  # nothing of it can be read
         return False

@@ -99,6 +99,7 @@ def test_two_uploads_of_equal_bytes_are_two_traces(server: Server) -> None:
         (gzip.compress(GOOD, mtime=0)[:20], "truncated"),
         (b"PK\x03\x04 a zip", "not_json"),
         (b"this is no json", "not_json"),
+        (b"Some text that is no SQLite database", "not_json"),
         (b"{", "truncated"),
         (GOOD[:40], "truncated"),
         (b"{}", "not_a_trace"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from service.formats.nsys.reader import NsysReader
-from service.formats.nsys.spooled import MAGIC
+from service.formats.nsys.spooled import starts_database
 from service.formats.reader import Head
 
 
@@ -15,8 +15,7 @@ class NsysSqlite:
 
     def recognises(self, head: Head) -> bool:
         """Return whether the decompressed content starts like an SQLite database."""
-        start = head.plain[: len(MAGIC)]
-        return bool(start) and MAGIC.startswith(start)
+        return starts_database(head.plain)
 
     def reader(self, chunks: Iterable[bytes], scratch: Path) -> NsysReader:
         """Return the reader of an export."""

@@ -14,6 +14,12 @@ _HEADER_SIZE = 100
 _PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
 
 
+def starts_database(plain: bytes) -> bool:
+    """Return whether the first bytes of a decompressed file, which may be few, are those of an SQLite database."""
+    start = plain[: len(MAGIC)]
+    return bool(start) and MAGIC.startswith(start)
+
+
 class Spooled(NamedTuple):
     """A spooled database.
 
