@@ -12,6 +12,13 @@ Entry = dict[str, Any]
 START_US = 1_800_000_000_000_000
 BASE = 0x7F0000000000
 MB = 1 << 20
+GOLDEN = {
+    "mem_softmax_peak": "mem_softmax_peak.pickle",
+    "mem_forward_fp32": "mem_forward_fp32.pickle",
+    "mem_inference_user_metadata": "mem_inference_user_metadata.pickle",
+    "mem_own_all_actions": "mem_own_all_actions_p4.pickle",
+}
+"""The files of the golden snapshots, by name."""
 
 
 def frame(line: int, name: str = "forward", filename: str = "/home/ann/model.py") -> Entry:

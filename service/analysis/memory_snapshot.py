@@ -1,16 +1,14 @@
-"""Analysis of a memory snapshot: the stacks that hold memory at the peak, at a moment, and when memory ran out."""
+"""Analysis of a memory snapshot: what holds memory at the peak and at any moment, and what is never freed."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
 
 from pydantic import Field
 
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
-from service.analysis.table import DEVICE, RANK, Column, count, ns, pct, table_of_rows, word
-
-if TYPE_CHECKING:
-    from service.analysis.facts.snapshot_memory import DeviceMemory, SnapshotMemory  # loads numba
+from service.analysis.table import DEVICE, RANK, Column, count, ns, number, pct, table_of_rows, word
 
 
 def _bytes(name: str, description: str) -> Column:
@@ -49,6 +47,13 @@ DEVICES = (
     _bytes("largest_unused", "largest unused block; an allocation beyond it needs a new segment"),
     count("ooms", "number of allocations that failed because memory ran out"),
 )
+CURVE = (
+    RANK,
+    DEVICE,
+    ns("at", "time of the change"),
+    _bytes("active", "active from then on"),
+    _bytes("reserved", "reserved from then on"),
+)
 STREAMS = (
     RANK,
     DEVICE,
@@ -68,6 +73,43 @@ BLOCKS = (
     _STACK,
     _SITE,
 )
+FRAMES = (
+    RANK,
+    DEVICE,
+    word("moment", "`peak`, or `live` for that of `live_stacks`"),
+    ns("at", "its time; empty for the start of a snapshot without entries"),
+    count("id", "number of the row, from 0 for each device and moment; callers are before what they call"),
+    count("parent", "row of the caller; empty for the outermost"),
+    word("name", "file, line and function; only Python frames, if the stack has any"),
+    count("blocks", "number of blocks that are alive and were allocated in the frame or in what it calls"),
+    _bytes("held", "sum of these blocks"),
+)
+STEPS = (
+    RANK,
+    DEVICE,
+    count("step", "index of the step, from 0"),
+    word("name", "annotation that begins the step"),
+    ns("start", "start of that annotation"),
+    ns("end", "start of the next step; of the last, the end of its annotation"),
+    _bytes("start", "active at its start"),
+    _bytes("peak", "the most that was active in it"),
+    ns("peak_at", "first time of the peak; empty if it is the start"),
+    _bytes("end", "active at its end"),
+    _bytes("allocated", "sum of its allocations"),
+    _bytes("kept", "part of them that is alive at the end of the snapshot"),
+)
+LEAKS = (
+    RANK,
+    DEVICE,
+    _STACK,
+    _SITE,
+    count("steps", "number of steps that left blocks of this stack: they are alive at the end of the snapshot"),
+    count("of_steps", "number of all steps but the last, whose blocks may still be in use"),
+    count("blocks", "number of these blocks"),
+    _bytes("left", "sum of these blocks"),
+    number("left_per_step_bytes", "their sum per step that left some", "bytes"),
+    _FRAMES,
+)
 SEGMENTS = (
     RANK,
     DEVICE,
@@ -84,6 +126,15 @@ SEGMENTS = (
     count("unused_blocks", "number of unused blocks"),
     _SITE,
 )
+SEGMENT_BLOCKS = (
+    RANK,
+    DEVICE,
+    word("segment", "address of the segment, as in `segments`"),
+    _bytes("offset", "bytes of the segment before the block"),
+    _bytes("size", "requested size of the block"),
+    _STACK,
+    _SITE,
+)
 OOMS = (
     RANK,
     DEVICE,
@@ -96,14 +147,20 @@ OOMS = (
 )
 TABLES = {
     "devices": DEVICES,
+    "curve": CURVE,
     "streams": STREAMS,
     "peak_stacks": _BY_STACK,
     "live_stacks": _BY_STACK,
+    "frames": FRAMES,
     "blocks": BLOCKS,
+    "steps": STEPS,
+    "leaks": LEAKS,
     "segments": SEGMENTS,
+    "segment_blocks": SEGMENT_BLOCKS,
     "ooms": OOMS,
     "oom_stacks": _BY_STACK,
 }
+_OOM_COLUMNS = ("ts_ns", "bytes", "free", "active", "reserved", "site")
 _OOM_STACKS_OF = 20  # failures whose stacks are listed
 _OOMS = """
 SELECT device, ts_ns, bytes, try_cast(args->>'Device Free' AS BIGINT) AS free,
@@ -112,8 +169,6 @@ SELECT device, ts_ns, bytes, try_cast(args->>'Device Free' AS BIGINT) AS free,
 FROM events WHERE name = '[OutOfMemory]' AND ts_ns NOTNULL AND device NOTNULL ORDER BY ts_ns, position LIMIT $top
 """
 
-Rows = list[list[Any]]
-
 
 class MemorySnapshotParameters(Parameters):
     """Parameters of `memory_snapshot`."""
@@ -121,116 +176,62 @@ class MemorySnapshotParameters(Parameters):
     at_ns: int | None = Field(
         None, description="the moment of `live_stacks` in ns of the trace's own clock; by default the end"
     )
+    step_name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="name of the annotations that begin steps, in which `*` stands for any text; by default"
+        " `ProfilerStep#*` or, if the snapshot has none, `Optimizer.step#*`",
+    )
     top: int = Field(
         100, ge=1, le=100_000, description="maximum number of stacks, blocks and segments to list of each device"
     )
+    points: int = Field(
+        1000, ge=2, le=1_000_000, description="approximate number of points of the curve of each device"
+    )
+    rows: int = Field(
+        2000, ge=1, le=1_000_000, description="maximum number of rows of `frames` of each device and moment, and of"
+        " `segment_blocks` of each device: those with the most bytes"
+    )  # fmt: skip
 
 
 def answer(scope: Scope, parameters: MemorySnapshotParameters) -> Tables:
     """Return the tables of a snapshot's memory."""
     from service.analysis.facts.snapshot_memory import snapshot_memory_of  # noqa: PLC0415 - loads numba
+    from service.analysis.facts.snapshot_rows import DeviceRows  # noqa: PLC0415 - likewise
+    from service.analysis.facts.snapshot_steps import steps_of  # noqa: PLC0415 - likewise
 
-    snapshot = snapshot_memory_of(scope)
-    rows: dict[str, Rows] = {name: [] for name in TABLES}
+    snapshot, steps = snapshot_memory_of(scope), steps_of(scope, parameters.step_name)
+    rows: dict[str, list[list[Any]]] = {name: [] for name in TABLES}
     failures = scope.table(_OOMS, top=parameters.top).to_pylist()
-    for number, device in snapshot.devices.items():
-        key, top = [scope.rank, number], parameters.top
-        own = [failure for failure in failures if failure["device"] == number]
-        rows["devices"].append([*key, *_totals(device), *_segments_in(snapshot, number), len(own)])
-        rows["streams"] += [[*key, *row] for row in device.stream_peaks]
-        rows["peak_stacks"] += _by_stack(snapshot, device, device.peak, key, top)
-        last = len(device.at) - 1
-        moment = last if parameters.at_ns is None else device.change_at(parameters.at_ns)
-        rows["live_stacks"] += _by_stack(snapshot, device, moment, key, top, parameters.at_ns)
-        rows["blocks"] += [[*key, *row] for row in _largest(snapshot, device, top)]
-        rows["segments"] += [[*key, *row] for row in _segments(snapshot, number, top)]
-        for failure in own:
-            values = [failure[name] for name in ("ts_ns", "bytes", "free", "active", "reserved", "site")]
-            rows["ooms"].append([*key, *values])
-        for failure in own[:_OOM_STACKS_OF]:
-            change = device.change_at(failure["ts_ns"])
-            rows["oom_stacks"] += _by_stack(snapshot, device, change, key, top, failure["ts_ns"])
+    for gpu, device in snapshot.devices.items():
+        of_device = DeviceRows(snapshot, gpu, parameters.top)
+        own = [failure for failure in failures if failure["device"] == gpu]
+        moment = of_device.last if parameters.at_ns is None else device.change_at(parameters.at_ns)
+        tables: dict[str, Iterable[list[Any]]] = {
+            "devices": [[*of_device.totals(), len(own)]],
+            "curve": of_device.curve(parameters.points),
+            "streams": of_device.streams(),
+            "peak_stacks": of_device.stacks(device.peak),
+            "live_stacks": of_device.stacks(moment, parameters.at_ns),
+            "frames": chain(
+                of_device.frames(device.peak, "peak", parameters.rows),
+                of_device.frames(moment, "live", parameters.rows, parameters.at_ns),
+            ),
+            "blocks": of_device.blocks(),
+            "steps": of_device.steps(steps),
+            "leaks": of_device.leaks(steps),
+            "segments": of_device.segments(),
+            "segment_blocks": of_device.segment_blocks(parameters.rows),
+            "ooms": ([failure[name] for name in _OOM_COLUMNS] for failure in own),
+            "oom_stacks": chain.from_iterable(
+                of_device.stacks(device.change_at(failure["ts_ns"]), failure["ts_ns"])
+                for failure in own[:_OOM_STACKS_OF]
+            ),
+        }
+        for name, content in tables.items():
+            rows[name] += [[scope.rank, gpu, *row] for row in content]
     return {name: table_of_rows(columns, rows[name]) for name, columns in TABLES.items()}
-
-
-def _totals(device: "DeviceMemory") -> list[int | None]:
-    peak, last = device.peak, len(device.at) - 1
-    return [
-        int((device.bytes > 0).sum()),
-        int((device.bytes < 0).sum()),
-        device.at_start,
-        device.active_after(peak),
-        int(device.at[peak]) if peak >= 0 else None,
-        int(device.reserved[peak]) if peak >= 0 else None,
-        int(device.reserved.max()) if last >= 0 else None,
-        device.active_after(last),
-    ]
-
-
-def _segments_in(snapshot: "SnapshotMemory", device: int) -> list[int | float | None]:
-    """Return number, bytes and unused bytes of a device's segments, the unused share, and the largest unused block."""
-    columns = snapshot.segments
-    chosen = [place for place, of in enumerate(columns["device"]) if of == device]
-    total, active = (int(sum(columns[name][place] for place in chosen)) for name in ("total", "active"))
-    largest = int(max((columns["largest_free"][place] for place in chosen), default=0))
-    return [len(chosen), total, total - active, 100 * (total - active) / total if total else None, largest]
-
-
-def _by_stack(
-    snapshot: "SnapshotMemory",
-    device: "DeviceMemory",
-    change: int,
-    key: list[Any],
-    top: int,
-    at: int | None = None,
-) -> Rows:
-    """Return the largest stacks of the blocks that are alive after a change."""
-    active = device.active_after(change)
-    if at is None and len(device.at):
-        at = int(device.at[max(change, 0)])
-    return [
-        [
-            *key,
-            at,
-            stack if stack >= 0 else None,
-            snapshot.site(stack),
-            blocks,
-            size,
-            100 * size / active if active else None,
-            snapshot.text(stack),
-        ]
-        for stack, blocks, size in zip(*(part[:top].tolist() for part in device.by_stack(change)), strict=True)
-    ]
-
-
-def _largest(snapshot: "SnapshotMemory", device: "DeviceMemory", top: int) -> Iterator[list[Any]]:
-    """Yield the largest blocks."""
-    for block in device.by_size[:top].tolist():
-        begin, end, stack = int(device.begins[block]), int(device.ends[block]), int(device.stacks[block])
-        yield [
-            int(device.streams[block]),
-            int(device.sizes[block]),
-            int(device.at[begin]) if begin >= 0 else None,
-            int(device.at[end]) if end >= 0 else None,
-            int(device.addresses[block]),
-            stack if stack >= 0 else None,
-            snapshot.site(stack),
-        ]
-
-
-def _segments(snapshot: "SnapshotMemory", device: int, top: int) -> Iterator[list[Any]]:
-    """Yield the largest segments of a device."""
-    columns = snapshot.segments
-    places = [place for place, of in enumerate(columns["device"]) if of == device]
-    for place in sorted(places, key=lambda place: -columns["total"][place])[:top]:
-        total, active, requested, largest, blocks, free, stream, stack = (
-            int(columns[name][place])
-            for name in ("total", "active", "requested", "largest_free", "blocks", "free_blocks", "stream", "stack")
-        )
-        yield [
-            *(columns["address"][place], stream, columns["type"][place], int(columns["expandable"][place])),
-            *(total, active, requested, total - active, largest, blocks, free, snapshot.site(stack)),
-        ]
 
 
 def missing(scope: Scope) -> str | None:
@@ -248,7 +249,10 @@ QUESTION = Question(
     " the end. A block is active from its allocation until its free is complete. Sizes are requested bytes, in which"
     " the replay is exact: the allocator rounds them up, so that `segments.active_bytes` is larger. If the health of"
     " the trace has `replay_contradiction`, the snapshot contradicts itself. In a part of a snapshot, the bytes of"
-    " blocks outside of the part have no stack.",
+    " blocks outside of the part have no stack. A step lasts from the start of its annotation to the start of the next"
+    " one. A stack leaks if it leaves blocks in two steps or more: blocks that are alive at the end of the snapshot,"
+    " though a later step was begun. A curve with more changes than the requested points is reduced to the minimum and"
+    " maximum of equally long intervals.",
     source="https://pytorch.org/docs/stable/torch_cuda_memory.html",
     tables=TABLES,
     parameters=MemorySnapshotParameters,

@@ -4,6 +4,6 @@ NAMES = (
     "temporal_breakdown", "idle_breakdown", "comm_overlap", "kernel_breakdown", "kernel_sequences", "launch_stats",
     "queue_length", "memory_bandwidth", "operators", "steps", "gpu_summary", "counters", "annotations", "modules",
     "call_stacks", "memory", "memory_snapshot", "collectives", "dataloader", "recommendations", "compare",
-    "step_figures", "critical_path", "overview",
+    "compare_snapshots", "step_figures", "critical_path", "overview",
 )  # fmt: skip
 """In the order of lists. Each is also the name of its module in this folder."""

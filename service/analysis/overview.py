@@ -68,8 +68,12 @@ BINS_MAX = 20_000
 class OverviewParameters(WorkParameters):
     """Parameters of `overview`."""
 
-    from_ns: int | None = Field(None, description="start of the window; by default that of the first slice or step")
-    to_ns: int | None = Field(None, description="end of the window; by default that of the last slice or step")
+    from_ns: int | None = Field(
+        None, description="start of the window; by default that of the first slice, step or change of memory"
+    )
+    to_ns: int | None = Field(
+        None, description="end of the window; by default that of the last slice, step or change of memory"
+    )
     bins: int = Field(1000, ge=1, le=BINS_MAX, description="number of bins of the window")
     steps_max: int = Field(10_000, ge=0, le=1_000_000, description="maximum number of listed steps: the first ones")
     tracks: int = Field(100, ge=1, le=100_000, description="maximum number of tracks: the busiest")
@@ -119,8 +123,9 @@ def _steps(rank: int | None, steps: Ints) -> Mapping[str, Any]:
 def _window(timeline: Timeline, steps: Ints, parameters: OverviewParameters) -> tuple[int, int]:
     """Return the start and end of the window; raises `BadAnalysisRequest` if it is empty."""
     bounds = timeline.bounds(len(timeline.of_kind(STREAM, THREAD))) or ()
-    first = min([*bounds[:1], *steps[1].tolist()])
-    last = max([*bounds[1:], *steps[2].tolist()])
+    changes = [timeline.points(number)[0][[0, -1]].tolist() for number in timeline.of_kind(MEMORY)]
+    first = min([*bounds[:1], *steps[1].tolist(), *(at for at, _ in changes)])
+    last = max([*bounds[1:], *steps[2].tolist(), *(at for _, at in changes)])
     start = first if parameters.from_ns is None else parameters.from_ns
     end = max(last, first + 1) if parameters.to_ns is None else parameters.to_ns
     if end <= start:
@@ -182,9 +187,9 @@ def _allocated(rank: int | None, timeline: Timeline, edges: Ints) -> list[list[A
 
 def _missing(scope: Scope) -> str | None:
     """Return the reason why the analysis does not apply: there is nothing to show."""
-    if timeline_of(scope, WorkParameters()).of_kind(STREAM, THREAD):
+    if timeline_of(scope, WorkParameters()).of_kind(STREAM, THREAD, MEMORY):
         return None
-    return "The trace has no timed slices on devices or threads."
+    return "The trace has no timed slices on devices or threads, and no changes of memory."
 
 
 QUESTION = Question(

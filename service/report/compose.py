@@ -102,6 +102,8 @@ def _sections(plans: Sequence[SectionPlan], answers: Answers, call_of: Callable[
         answer = answers[plan.analysis]
         blocks: list[Block]
         if isinstance(answer, NotKnown):
+            if plan.if_known:
+                continue
             blocks = [Unknown(answer.reason)]
         else:
             blocks = [*plan.blocks(answer), *map(Sentence, answer.remarks)]

@@ -39,11 +39,19 @@ _CAUSES = {
 
 @dataclass(frozen=True)
 class SectionPlan:
-    """A section to make: its heading, the analysis that answers it, and the function that makes its content."""
+    """A section to make.
+
+    Attributes:
+        title: its heading.
+        analysis: the analysis that answers it.
+        blocks: the function that makes its content.
+        if_known: whether a report without that answer lacks the section, rather than gives the reason in it.
+    """
 
     title: str
     analysis: str
     blocks: Callable[[Answer], Sequence[Block]]
+    if_known: bool = False
 
 
 def _gpu_label(row: Row) -> str:
@@ -220,6 +228,31 @@ def memory(answer: Answer) -> Sequence[Block]:
     return [_table("Memory of each device", answer, "devices", columns)]
 
 
+def snapshot_memory(answer: Answer) -> Sequence[Block]:
+    """Show the peak of each device of a memory snapshot, who held it, and what is left behind step after step."""
+    device_columns = {
+        "rank": "Rank", "device": "GPU", "peak_bytes": "Peak", "peak_reserved_then_bytes": "Reserved then",
+        "end_bytes": "At the end", "segments_bytes": "Segments", "unused_bytes": "Unused in them",
+        "allocations": "Allocations", "ooms": "Out of memory",
+    }  # fmt: skip
+    stack_columns = {
+        "rank": "Rank", "device": "GPU", "site": "Allocated at", "blocks": "Blocks", "held_bytes": "Held",
+        "held_pct": "Share",
+    }  # fmt: skip
+    leak_columns = {
+        "rank": "Rank", "device": "GPU", "site": "Allocated at", "steps": "Steps that leave blocks",
+        "of_steps": "Of steps", "left_bytes": "Left", "left_per_step_bytes": "Per step",
+    }  # fmt: skip
+    blocks = [
+        _table("Memory of each GPU", answer, "devices", device_columns),
+        _table("What held memory at the peak", answer, "peak_stacks", stack_columns, by="held_bytes"),
+    ]
+    if answer.rows("leaks"):
+        title = "Stacks that leave memory behind in several steps"
+        blocks.append(_table(title, answer, "leaks", leak_columns, by="left_bytes"))
+    return blocks
+
+
 def data_loading(answer: Answer) -> Sequence[Block]:
     """Show the time spent waiting for data."""
     columns = {
@@ -258,6 +291,7 @@ def late_ranks(answer: Answer) -> Sequence[Block]:
 
 
 TRACE_SECTIONS = (
+    SectionPlan("What holds memory", "memory_snapshot", snapshot_memory, if_known=True),
     SectionPlan("Where the time goes", "temporal_breakdown", device_time),
     SectionPlan("What to try first", "recommendations", advice),
     SectionPlan("Steps", "steps", step_times),
@@ -312,7 +346,7 @@ def _table(title: str, answer: Answer, table: str, columns: Mapping[str, str], b
 _NAME_COLUMNS = frozenset(
     {
         ("kernels", "name"), ("total_kernels", "name"), ("operators", "name"), ("loaders", "loader"),
-        ("collectives", "collective"),
+        ("collectives", "collective"), ("peak_stacks", "site"), ("leaks", "site"),
     }
 )  # fmt: skip
 """Columns that hold names from the trace; each is a pair of its table and its name."""

@@ -16,6 +16,7 @@ from service.analysis.catalogue import QUESTIONS
 from tests.agents.agent import Agent, over_http, table, talk
 from tests.docs.pages import EXAMPLES
 from tests.server import Server
+from tests.snapshots import BASE, MB, STACKS, entry, pickled, snapshot
 from tests.waiting import PATIENCE_S
 
 GPT = sorted(EXAMPLES.glob("*.json.gz"))
@@ -175,6 +176,17 @@ def test_compare_has_both_sides(server: Server, ranks: list[str]) -> None:
     assert "other tables: " in text
 
 
+def test_compare_has_the_memory_of_two_snapshots(server: Server, tmp_path: Path) -> None:
+    sides = []
+    for name, size in (("before", 5), ("after", 7)):
+        path = tmp_path / f"{name}.pickle"
+        path.write_bytes(pickled(snapshot([entry("alloc", BASE, size * MB, 1, frames=STACKS[2])])))
+        sides.append(server.upload(path)["id"])
+    text = called(server, "compare", base=sides[0], other=sides[1], analysis="compare_snapshots")
+    (row,) = table(text, "stacks")
+    assert (row["site"], row["verdict"]) == ("/home/ann/model.py:12 forward", "more")
+
+
 # -- window, query and link ------------------------------------------------------------------------------------------
 
 
@@ -269,6 +281,7 @@ def test_bad_sql_is_refused_with_its_place(server: Server, ranks: list[str]) -> 
         ({"analysis": "operators", "selection": "steps"}, "bad_arguments: selection"),
         ({"analysis": "counters"}, "not_applicable: "),
         ({"analysis": "compare"}, "bad_analysis: "),
+        ({"analysis": "compare_snapshots"}, "bad_analysis: "),
         ({"nothing": 1}, "bad_arguments: nothing"),
         ({"max_bytes": 10**9}, "bad_arguments: max_bytes"),
         ({"max_rows": "many"}, "bad_arguments: max_rows"),

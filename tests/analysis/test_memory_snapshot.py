@@ -12,6 +12,7 @@ from tests.analysis.conftest import Ask
 from tests.conftest import SHARED, needs_shared
 from tests.snapshots import (
     BASE,
+    GOLDEN,
     MB,
     SMALL,
     STACKS,
@@ -25,12 +26,6 @@ from tests.snapshots import (
 )
 
 INPUTS = SHARED.parent / "inputs"
-GOLDEN = {
-    "mem_softmax_peak": "mem_softmax_peak.pickle",
-    "mem_forward_fp32": "mem_forward_fp32.pickle",
-    "mem_inference_user_metadata": "mem_inference_user_metadata.pickle",
-    "mem_own_all_actions": "mem_own_all_actions_p4.pickle",
-}
 
 
 @pytest.fixture
@@ -158,6 +153,36 @@ def test_streams_have_their_own_peaks(tmp_path: Path, ask: Ask) -> None:
         (0, 100, 0, 0),
         (7, 130, 3000, 130),
     ]
+
+
+def test_curve_has_each_change_or_the_extremes(small: Path, tmp_path: Path, ask: Ask) -> None:
+    curve = ask("memory_snapshot", small)["curve"]
+
+    assert [(row["at_ns"], row["active_bytes"]) for row in curve] == [(1000, 3 * MB), (3000, 8 * MB), (6000, 5 * MB)]
+    assert {row["reserved_bytes"] for row in curve} == {20 * MB}
+
+    figures = write_large(tmp_path / "large.pickle", 30_000, live=100)
+    thinned = ask("memory_snapshot", tmp_path / "large.pickle", points=50)["curve"]
+    assert len(thinned) <= 53
+    assert max(row["active_bytes"] for row in thinned) == figures["peak_bytes"]
+
+
+def test_blocks_of_segments_have_their_places(small: Path, ask: Ask) -> None:
+    answer = ask("memory_snapshot", small)
+
+    (placed,), (listed,) = answer["segment_blocks"], answer["segments"]
+    assert (placed["segment"], placed["offset_bytes"], placed["size_bytes"]) == (listed["address"], 4 * MB, 5 * MB)
+    assert placed["site"] == "/home/ann/model.py:12 forward"
+
+
+def test_blocks_at_the_highest_addresses_have_their_places(tmp_path: Path, ask: Ask) -> None:
+    path, high = tmp_path / "high.pickle", (1 << 64) - 4 * MB
+    blocks = [block(high + MB, 700), block(high, 512)]
+    path.write_bytes(pickled(snapshot([], segments=[segment(high, 2 * MB, blocks)])))
+
+    rows = ask("memory_snapshot", path)["segment_blocks"]
+
+    assert [(row["offset_bytes"], row["size_bytes"]) for row in rows] == [(0, 512), (MB, 700)]
 
 
 def test_memory_answers_about_a_snapshot(small: Path, ask: Ask) -> None:

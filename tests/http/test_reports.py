@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from service.report.compose import RUN_ANALYSES, TRACE_ANALYSES
+from service.report.sections import RUN_SECTIONS, TRACE_SECTIONS
 from service.report.units import readable
 from tests.conftest import DATA
 from tests.server import Server
+from tests.snapshots import SMALL, pickled
 from tests.traces import TraceShape, examples, write_trace
 from tests.waiting import PATIENCE_S
 
@@ -85,9 +86,23 @@ def test_report_calls_every_analysis_that_it_shows(server: Server, run_ids: list
     target = run_ids[0] if kind == "groups" else run_ids[1]
     text = markdown(server, f"/{kind}/{target}")
     calls = re.findall(r"`GET (/api/v1/\S+)`", text)
-    assert len(calls) == len(TRACE_ANALYSES if kind == "traces" else RUN_ANALYSES)
+    plans = TRACE_SECTIONS if kind == "traces" else RUN_SECTIONS
+    assert len(calls) == sum(not plan.if_known for plan in plans)
     for call in calls:
         assert server.api.get(f"{server.url}{call}").status_code in (200, 422)  # 422: it does not apply
+
+
+def test_report_on_a_memory_snapshot_has_its_peak_and_who_held_it(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "memory_rank0.pickle").write_bytes(pickled(SMALL))
+    text = markdown(server, f"/traces/{server.upload(tmp_path / 'memory_rank0.pickle')['id']}")
+
+    assert text.index("## What holds memory") < text.index("## Where the time goes")
+    assert cells(text, "Memory of each GPU")[0][:2] == ["8.39 MB", "21.0 MB"]
+    assert [row[0] for row in cells(text, "What held memory at the peak")] == [
+        "/home/ann/model.py:12 forward",
+        "/home/ann/model.py:10 forward",
+    ]
+    assert "Stacks that leave memory behind" not in text
 
 
 def test_report_on_a_selection_has_its_figures_and_names_it(server: Server, run_ids: list[str]) -> None:

@@ -12,8 +12,8 @@ from service.agents.tools.tool import Object, Offset, Selected, Subject, Tool, a
 
 WAIT_S = 30
 """Seconds to wait for traces that are still being read."""
-COMPARE = "compare"
-"""The analysis that has a tool of its own."""
+COMPARISONS = ("compare", "compare_snapshots")
+"""The analyses of two sides, which have a tool of their own."""
 _TWO_SIDES = "It takes two sides: use the tool `compare`."
 _SKIPPED_MAX = 8
 _OWN = {"format", "table", "limit", "offset", "traces", "base", "base_selection", "selection", "wait"}
@@ -49,7 +49,7 @@ async def run(api: Api, arguments: AnalyseArguments) -> str:
     """Return a table of an analysis, or the list of analyses, or the definition of one."""
     target = await api.target(arguments.target)
     path = f"{target.path}/analysis"
-    if arguments.analysis == COMPARE and not arguments.explain:
+    if arguments.analysis in COMPARISONS and not arguments.explain:
         raise ApiError("bad_analysis", "The analysis request is invalid", _TWO_SIDES, 422)
     if arguments.analysis is None or arguments.explain:
         known = (await api.get(path, selection=as_text(arguments.selection)))["analyses"]
@@ -102,8 +102,11 @@ def answered(answer: Json, arguments: AnswerArguments) -> str:
 
 def _listed(arguments: AnalyseArguments, analyses: list[Json]) -> str:
     names = ("analysis", "answers", "not_applicable_because")
-    reasons = {analysis["name"]: analysis["reason"] for analysis in analyses} | {COMPARE: _TWO_SIDES}
-    rows = [[analysis["name"], analysis["answers"], reasons[analysis["name"]]] for analysis in analyses]
+    rows = [
+        [name, analysis["answers"], _TWO_SIDES if name in COMPARISONS else analysis["reason"]]
+        for analysis in analyses
+        for name in [analysis["name"]]
+    ]
     reply = Reply(arguments.model_copy(update={"max_rows": max(arguments.max_rows, len(rows))}))
     reply.table(Table("analyses", names, rows[arguments.offset :], len(rows), arguments.offset))
     return reply.text()

@@ -1,5 +1,7 @@
 """The tool `compare`: what changed between two traces, runs or selections."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from service.agents.api import Api
@@ -14,13 +16,16 @@ class CompareArguments(AnswerArguments):
     other: Subject
     base_selection: Selected = None
     other_selection: Selected = Field(None, description="like base_selection; default: all")
+    analysis: Literal["compare", "compare_snapshots"] = Field(
+        "compare", description="what to compare: times, or with `compare_snapshots` the memory of two memory snapshots"
+    )
 
 
 async def run(api: Api, arguments: CompareArguments) -> str:
     """Return a table of the comparison."""
     base, other = await api.target(arguments.base), await api.target(arguments.other)
     answer = await api.get(
-        f"{other.path}/analysis/compare", base=base.id, selection=as_text(arguments.other_selection),
+        f"{other.path}/analysis/{arguments.analysis}", base=base.id, selection=as_text(arguments.other_selection),
         base_selection=as_text(arguments.base_selection or {}), limit=arguments.max_rows, offset=arguments.offset,
         wait=WAIT_S,
     )  # fmt: skip
@@ -30,8 +35,8 @@ async def run(api: Api, arguments: CompareArguments) -> str:
 TOOL = Tool(
     "compare",
     "Compare two traces, runs or steps",
-    "Compares `other` with `base`: two traces or two runs, or two selections of one trace, such as two steps. Returns"
-    " what grew and what shrank; the reply names further tables.",
+    "Compares `other` with `base`: two traces or two runs, two selections of one trace, such as two steps, or two"
+    " memory snapshots. Returns what grew and what shrank; the reply names further tables.",
     CompareArguments,
     run,
 )

@@ -7,7 +7,7 @@ from tracedock.errors import ApiError
 
 from service.agents.api import Api, Json, Target
 from service.agents.reply import Budgets, Reply, Table
-from service.agents.tools.analyse import COMPARE
+from service.agents.tools.analyse import COMPARISONS
 from service.agents.tools.tool import Subject, Tool
 
 _WAIT_S = 30
@@ -104,7 +104,7 @@ async def _analyses(api: Api, target: Target) -> list[str]:
         listed = (await api.get(f"{target.path}/analysis"))["analyses"]
     except ApiError as error:
         return [f"analyses: {error.detail}"]
-    analyses = [analysis for analysis in listed if analysis["name"] != COMPARE]
+    analyses = [analysis for analysis in listed if analysis["name"] not in COMPARISONS]
     usable = [analysis["name"] for analysis in analyses if analysis["applies"]]
     others = [f"{analysis['name']} ({analysis['reason']})" for analysis in analyses if not analysis["applies"]]
     return [f"analyses: {', '.join(usable)}"] + ([f"not applicable: {' '.join(others)}"] if others else [])

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from service.analysis.facts.host import KINDS, Host
 from service.analysis.facts.intervals import Ints
+from service.analysis.facts.levels import thinned
 from service.analysis.facts.memory_changes import device_type_name
 from service.analysis.facts.operator_rows import OperatorRows
 from service.attribution.nesting import (
@@ -205,16 +206,9 @@ class MemoryUse:
         return int(recorded[np.argmax(values[recorded])] if len(recorded) else group[np.argmax(self.growth[group])])
 
     def _thinned(self, group: Ints, points: int) -> Ints:
-        if len(group) <= points:
-            return group
         values, valid = self.recorded["allocated"]
         level = np.where(valid[group], values[group], self.growth[group])
-        elapsed = (self.at[group] - self.at[group[0]]).astype(np.float64)
-        interval = (elapsed * (points // 2) / max(elapsed[-1], 1.0)).astype(np.int64)
-        order = np.lexsort((level, interval))
-        first = np.flatnonzero(np.diff(interval[order], prepend=-1))
-        last = np.append(first[1:], len(order)) - 1
-        chosen: Ints = group[np.unique(np.concatenate([order[first], order[last], [len(group) - 1]]))]
+        chosen: Ints = group[thinned(self.at[group], level, points)]
         return chosen
 
     def _names(self, changes: Ints) -> tuple[Ints, Ints]:

@@ -12,7 +12,7 @@ from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
 from service.formats.memory_snapshot import pairing
 from service.formats.memory_snapshot.pairing import NONE
-from service.formats.memory_snapshot.stacks import site_of
+from service.formats.memory_snapshot.stacks import Frame, frame_text, is_python, site_of
 from service.trace.errors import NotApplicable
 from service.trace.process_groups import member_of_rank
 
@@ -165,9 +165,15 @@ class SnapshotMemory:
     def text(self, stack: int) -> str | None:
         """Return the innermost frames of a stack as text, a line for each; None if there is no such stack."""
         frames = self._frames_of(stack)
-        return "\n".join(f"{file}:{line} {name}" for name, file, line in frames[:FRAMES_MAX]) if frames else None
+        return "\n".join(map(frame_text, frames[:FRAMES_MAX])) if frames else None
 
-    def _frames_of(self, stack: int) -> list[tuple[str, str, int]]:
+    def python_path(self, stack: int) -> list[str]:
+        """Return the Python frames of a stack as text, outermost first; all frames if none is of Python."""
+        frames = self._frames_of(stack)
+        shown = [frame for frame in frames if is_python(frame)] or frames
+        return [frame_text(frame) for frame in reversed(shown)]
+
+    def _frames_of(self, stack: int) -> list[Frame]:
         return [self._frames[int(number)] for number in self._stacks[stack]] if 0 <= stack < len(self._stacks) else []
 
 

@@ -17,11 +17,22 @@ Frame = tuple[str, str, int]
 """Function, file and line."""
 
 
+def is_python(frame: Frame) -> bool:
+    """Return whether a frame is of a Python function."""
+    return frame[1].endswith(".py")
+
+
+def frame_text(frame: Frame) -> str:
+    """Return a frame as text."""
+    name, file, line = frame
+    return f"{file}:{line} {name}"
+
+
 def site_of(frames: Sequence[Frame]) -> str | None:
     """Return the innermost Python frame of a stack, else its innermost frame, as text; None for an empty stack."""
     if not frames:
         return None
-    name, file, line = next((frame for frame in frames if frame[1].endswith(".py")), frames[0])
+    name, file, line = next(filter(is_python, frames), frames[0])
     if file in ("", _NATIVE):
         return name[:SITE_MAX]
     place = f"{file}:{line}"[-SITE_MAX + 20 :]

@@ -17,8 +17,9 @@ import { showTable } from "./table.js";
 /** @import { Choice } from "./analyses/place.js" */
 
 const STEPS_MAX = 1000; // options of the list of parts
-const DASHBOARD = ["steps", "kernel_breakdown", "idle_breakdown", "operators"];
+const DASHBOARD = ["memory_snapshot", "steps", "kernel_breakdown", "idle_breakdown", "operators"];
 const DASHBOARD_MAX = 3;
+const ALONE = "memory_snapshot"; // says all about a trace without work on a GPU
 
 /**
  * Wire the panel for a ready trace. If the address names an analysis, it is shown at once. Else the first request waits
@@ -163,7 +164,8 @@ class Gallery {
    * @returns {Promise<[HTMLElement[], string]>}
    */
   async dashboard(signal) {
-    const names = DASHBOARD.filter((name) => this.known.get(name)?.applies).slice(0, DASHBOARD_MAX);
+    const applicable = DASHBOARD.filter((name) => this.known.get(name)?.applies);
+    const names = this.trace.streams.length === 0 && applicable.includes(ALONE) ? [ALONE] : applicable.slice(0, DASHBOARD_MAX);
     const started = performance.now();
     const parts = await Promise.all(names.map(async (name) => ({ name, answer: await answerOf(this.requestOf(name), { signal }) })));
     const boxes = parts.flatMap(({ name, answer }) => {

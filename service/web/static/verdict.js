@@ -1,13 +1,15 @@
 // The panel "Where the time goes": the time of each GPU as a bar, and what to try first, each with its figures and its place.
+// For a memory snapshot: what held the most memory.
 import { adviceOf } from "./advice.js";
 import { answerFor } from "./answer.js";
 import { Problem } from "./api.js";
 import { stackedBars } from "./charts/stacked_bars.js";
-import { byId, el } from "./dom.js";
+import { byId, el, setText } from "./dom.js";
 import { duration, stepTitle } from "./format.js";
 import { deviceTime } from "./gpu_time.js";
 import { showProblem } from "./problem.js";
 import { numberOf, recordsOf } from "./records.js";
+import { snapshotVerdict } from "./snapshot_verdict.js";
 
 const DEVICES_MAX = 16; // bars; the analysis has all
 const OPERATORS_MAX = 5;
@@ -29,6 +31,12 @@ export async function startVerdict(trace) {
   const body = byId("verdict-body");
   body.replaceChildren(el("p", { class: "muted" }, "Reading the trace …"));
   try {
+    const snapshot = trace.streams.length > 0 ? null : await answerFor(trace, "memory_snapshot");
+    if (snapshot !== null) {
+      setText(byId("verdict-title"), "What holds memory");
+      body.replaceChildren(...snapshotVerdict(trace, snapshot));
+      return;
+    }
     const advising = answerFor(trace, "recommendations");
     advising.catch(() => null); // reported below, once there is the time
     const time = await answerFor(trace, "temporal_breakdown");

@@ -15,15 +15,9 @@ from service.formats.memory_snapshot.reader import held_blocks, reserved_bytes
 from service.formats.memory_snapshot.replay import Replay, replay
 from service.formats.memory_snapshot.snapshot import Snapshot
 from tests.conftest import SHARED, needs_shared
-from tests.snapshots import BASE, MB, SMALL, block, entry, freed, pickled, segment, snapshot
+from tests.snapshots import BASE, GOLDEN, MB, SMALL, block, entry, freed, pickled, segment, snapshot
 
 INPUTS = SHARED.parent / "inputs"
-GOLDEN = {
-    "mem_softmax_peak": "mem_softmax_peak.pickle",
-    "mem_forward_fp32": "mem_forward_fp32.pickle",
-    "mem_inference_user_metadata": "mem_inference_user_metadata.pickle",
-    "mem_own_all_actions": "mem_own_all_actions_p4.pickle",
-}
 
 
 def content(pickle: bytes) -> Snapshot:

@@ -1,6 +1,7 @@
 // The pictures of each analysis, drawn from its tables and nothing else.
 import { annotations, callStacks, memory, modules, operators } from "./host_pictures.js";
 import { collectives, gpuSummary, kernelBreakdown, kernelSequences, launchStats, memoryBandwidth, queueLength } from "./kernel_pictures.js";
+import { memorySnapshot } from "./snapshot_pictures.js";
 import { commOverlap, criticalPath, dataloader, idleBreakdown, steps, temporalBreakdown } from "./time_pictures.js";
 
 /** @typedef {Record<string, import("../records.js").Row[]>} Tables by name, with records as rows */
@@ -21,6 +22,7 @@ const PICTURES = {
   launch_stats: launchStats,
   memory,
   memory_bandwidth: memoryBandwidth,
+  memory_snapshot: memorySnapshot,
   modules,
   operators,
   queue_length: queueLength,

@@ -11,7 +11,7 @@ const THEMES = [
   ["Path", ["critical_path"]],
 ];
 
-const ELSEWHERE = new Set(["overview", "slices", "compare"]); // other parts of the page, or other pages, show them
+const ELSEWHERE = new Set(["overview", "slices", "compare", "compare_snapshots"]); // other parts of the page, or other pages, show them
 
 /**
  * Return the analyses of each theme. Those of no theme come last, so that none is lost.

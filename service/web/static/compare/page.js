@@ -7,9 +7,10 @@ import { hideProblem, showProblem } from "../problem.js";
 import { chosenColumns, recordsOf } from "../records.js";
 import { showTable } from "../table.js";
 import { linksOf, sidesOf, slicesOf } from "./links.js";
+import { showMemory } from "./memory.js";
 import { startPicker } from "./picker.js";
 import { addressOf, choiceInAddress } from "./place.js";
-import { addressOfAnswer, parametersOf } from "./request.js";
+import { addressOfAnswer, areSnapshots } from "./request.js";
 import { sentenceOf, stepsOf } from "./sentence.js";
 import { readTarget } from "./target.js";
 import { VERDICTS, VIEWS, barOf, changesOf, columnsOf, drawnOf, signed, tally, withWords } from "./views.js";
@@ -74,7 +75,7 @@ async function show() {
   setText(byId("compare-said"), "");
   const [base, other] = await Promise.all([sideOf("base", signal), sideOf("other", signal)]);
   if (signal.aborted) return;
-  byId("compare-options").hidden = !base || !other;
+  byId("compare-options").hidden = !base || !other || areSnapshots(base, other);
   if (base && other) await compare(base, other, signal);
   else {
     byId("compare-result").hidden = true;
@@ -148,7 +149,7 @@ async function compare(base, other, signal) {
   document.title = `${base.name} and ${other.name} · Tracedock`;
   for (const field of ["compare-pct", "compare-ms"]) byId(field).removeAttribute("aria-invalid");
   try {
-    const address = addressOfAnswer(base, other, parametersOf(choice));
+    const address = addressOfAnswer(base, other, choice);
     if (comparison?.address !== address) {
       byId("compare-waiting").hidden = false;
       byId("compare-result").classList.add("stale");
@@ -174,14 +175,25 @@ async function compare(base, other, signal) {
 
 /** @param {Comparison} comparison */
 function showComparison({ base, other, address, answer }) {
-  const { tables } = answer;
+  byId("compare-notes").replaceChildren(...answer.notes.map((note) => el("p", { class: "small" }, withCode(note))), ...skippedOf(answer));
+  byId("compare-result").hidden = false;
+  if (areSnapshots(base, other)) showMemory(address, answer);
+  else showTime(base, other, address, answer);
+  announce(byId("compare-sentence").textContent ?? "");
+}
+
+/**
+ * Show what changed in time.
+ * @param {Target} base
+ * @param {Target} other
+ * @param {string} address
+ * @param {AnalysisAnswer} answer
+ */
+function showTime(base, other, address, { tables }) {
   const view = VIEWS.find(({ name }) => name === choice.show) ?? VIEWS.find(({ name }) => tables[name].rows.length > 0) ?? VIEWS[0];
   setText(byId("compare-sentence"), sentenceOf(tables));
   setText(byId("compare-means"), stepsOf(tables));
-  byId("compare-notes").replaceChildren(...answer.notes.map((note) => el("p", { class: "small" }, withCode(note))), ...skippedOf(answer));
   byId("compare-views").replaceChildren(...VIEWS.map((each) => linkTo(each, each === view, tables[each.name])));
-  byId("compare-result").hidden = false;
-  announce(byId("compare-sentence").textContent ?? "");
 
   const sides = sidesOf(base, other, choice);
   const changes = changesOf(view, tables[view.name], choice.by);

@@ -5,13 +5,14 @@ import { MS, exactly } from "../selection.js";
 /** @import { Choice } from "./place.js" */
 /** @import { Target } from "./target.js" */
 
+export const SNAPSHOTS = "compare_snapshots";
 const PERCENT = { name: "%", decimals: 6 };
 
 /**
  * The parameters of the analysis `compare`. Throws a RangeError for a threshold that is no number.
  * @param {Choice} choice
  */
-export function parametersOf({ by, threshold_pct: percent, least_ms: least, base_steps: baseSteps, steps }) {
+function parametersOf({ by, threshold_pct: percent, least_ms: least, base_steps: baseSteps, steps }) {
   exactly(percent, PERCENT);
   return {
     by,
@@ -23,10 +24,18 @@ export function parametersOf({ by, threshold_pct: percent, least_ms: least, base
 }
 
 /**
+ * The address of the comparison; that of two memory snapshots takes no parameters.
  * @param {Target} base
  * @param {Target} other
- * @param {Record<string, string>} parameters
+ * @param {Choice} choice
  */
-export function addressOfAnswer(base, other, parameters) {
-  return `${api(other.kind === "run" ? "groups" : "traces", other.id, "analysis", "compare")}?${new URLSearchParams({ base: base.id, ...parameters })}`;
+export function addressOfAnswer(base, other, choice) {
+  const [analysis, parameters] = areSnapshots(base, other) ? [SNAPSHOTS, {}] : ["compare", parametersOf(choice)];
+  return `${api(other.kind === "run" ? "groups" : "traces", other.id, "analysis", analysis)}?${new URLSearchParams({ base: base.id, ...parameters })}`;
 }
+
+/**
+ * @param {Target} base
+ * @param {Target} other
+ */
+export const areSnapshots = (base, other) => base.isSnapshot && other.isSnapshot;

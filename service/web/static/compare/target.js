@@ -1,14 +1,16 @@
 // What a side of a comparison is: a trace or a run, once all its traces are read.
+import { reasonAgainst } from "../answer.js";
 import { Problem, api, getJson, groupPageOf, pageOf, pause } from "../api.js";
 import { count, plural, rank as rankOf } from "../format.js";
 import { follow, left } from "../follow.js";
 import { isFinal, progressText } from "../state.js";
+import { SNAPSHOTS } from "./request.js";
 
 /**
  * @typedef {{
  *   kind: "trace" | "run", id: string, name: string, href: string, about: string, trace: string, rank: string, steps: string[],
- *   traceOf: (rank: Value) => string | null,
- * }} Target `trace` is the trace that rows lead to, which for a run is its first rank, `rank`. `traceOf` finds that of a rank
+ *   isSnapshot: boolean, traceOf: (rank: Value) => string | null,
+ * }} Target `isSnapshot` is whether it is a memory snapshot. `trace` is the trace that rows lead to, which for a run is its first rank, `rank`. `traceOf` finds that of a rank
  */
 
 const POLL_MS = 1000;
@@ -64,13 +66,13 @@ export async function readTarget(id, onProgress, signal) {
 
 /**
  * @param {Trace} trace
- * @returns {Target}
+ * @returns {Promise<Target>}
  */
-function targetOfTrace(trace) {
+async function targetOfTrace(trace) {
   if (trace.state === "failed") throw new Problem({ ...trace.error, title: `${trace.name} could not be read: ${trace.error?.title ?? "it failed"}` });
   const steps = stepsOf(trace);
   const about = [trace.rank === null ? null : `rank ${rankOf(trace)}`, steps.length === 0 ? "no steps" : plural(trace.steps_count, "step"), plural(trace.events.kept, "event")];
-  return { kind: "trace", id: trace.id, name: trace.name, href: pageOf(trace.id), about: about.filter(Boolean).join(" · "), trace: trace.id, rank: "", steps, traceOf: () => trace.id };
+  return { kind: "trace", id: trace.id, name: trace.name, href: pageOf(trace.id), about: about.filter(Boolean).join(" · "), trace: trace.id, rank: "", steps, isSnapshot: await isSnapshot(trace), traceOf: () => trace.id };
 }
 
 /**
@@ -88,8 +90,11 @@ async function targetOfRun(run, signal) {
   const traceOf = (wanted) => (isDistinct && wanted !== null ? ready.find((member) => member.rank === wanted)?.trace : undefined) ?? null;
   const failed = run.ranks.length - ready.length;
   const about = [plural(ready.length, "rank"), failed > 0 ? `${plural(failed, "trace")} unreadable` : null, steps.length === 0 ? "no steps" : `${plural(steps.length, "step")} each`];
-  return { kind: "run", id: run.id, name: run.name, href: groupPageOf(run.id), about: about.filter(Boolean).join(" · "), trace, rank: rank === null ? "" : String(rank), steps, traceOf };
+  return { kind: "run", id: run.id, name: run.name, href: groupPageOf(run.id), about: about.filter(Boolean).join(" · "), trace, rank: rank === null ? "" : String(rank), steps, isSnapshot: false, traceOf };
 }
 
 /** @param {Trace} trace */
 const stepsOf = ({ steps }) => [...new Set(steps.map(({ number }) => String(number)))];
+
+/** @param {Trace} trace */
+const isSnapshot = async (trace) => trace.streams.length === 0 && (await reasonAgainst(trace, SNAPSHOTS)) === null;

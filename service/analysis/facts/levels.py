@@ -1,0 +1,31 @@
+"""Few points that show a level over time, such as memory."""
+
+from typing import Any
+
+import numpy as np
+
+from service.analysis.facts.intervals import Ints
+
+
+def thinned(at: Ints, level: Ints, points: int) -> Ints:
+    """Return the rows of all values or, if there are more than `points`, of the extremes of equally long intervals.
+
+    Args:
+        at: time of each value, in order.
+        level: the values.
+        points: the number of points, about.
+    """
+    if len(at) <= points:
+        return np.arange(len(at))
+    elapsed = (at - at[0]).astype(np.float64)
+    intervals = (elapsed * (points // 2) / max(elapsed[-1], 1.0)).astype(np.int64)
+    firsts = np.flatnonzero(np.diff(intervals, prepend=-1))
+    counts = np.diff(np.append(firsts, len(at)))
+
+    def equal_rows(extremes: Any) -> Ints:
+        return np.flatnonzero(level == np.repeat(extremes, counts))
+
+    lowest, highest = equal_rows(np.minimum.reduceat(level, firsts)), equal_rows(np.maximum.reduceat(level, firsts))
+    first_of_lowest = lowest[np.searchsorted(lowest, firsts)]
+    last_of_highest = highest[np.searchsorted(highest, firsts + counts) - 1]
+    return np.unique(np.concatenate([first_of_lowest, last_of_highest, [len(at) - 1]]))

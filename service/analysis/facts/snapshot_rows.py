@@ -1,0 +1,153 @@
+"""Rows of tables about the memory of a device in a snapshot."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from service.analysis.facts.levels import thinned
+from service.analysis.facts.snapshot_frames import frame_tree
+from service.analysis.facts.snapshot_memory import DeviceMemory, SnapshotMemory
+from service.analysis.facts.snapshot_steps import SnapshotSteps, leaking_stacks, memory_of_steps
+
+Rows = Iterator[list[Any]]
+
+_SEGMENT_SUMS = ("total", "active", "requested", "largest_free", "blocks", "free_blocks", "stream", "stack")
+
+
+class DeviceRows:
+    """Rows of a device. Each method yields those of a table, without the rank and the device.
+
+    Args:
+        snapshot: the snapshot.
+        number: number of the device.
+        top: the largest number of stacks, blocks and segments in a table.
+    """
+
+    def __init__(self, snapshot: SnapshotMemory, number: int, top: int) -> None:
+        self._snapshot = snapshot
+        self._device: DeviceMemory = snapshot.devices[number]
+        self._top = top
+        of_segments = snapshot.segments
+        places = [place for place, of in enumerate(of_segments["device"]) if of == number]
+        self._segments = sorted(places, key=lambda place: -of_segments["total"][place])
+
+    @property
+    def last(self) -> int:
+        """The last change; -1 if there is none."""
+        return len(self._device.at) - 1
+
+    def totals(self) -> list[int | float | None]:
+        """Return the sums of the device, without the number of its failures."""
+        device, peak, last = self._device, self._device.peak, self.last
+        columns = self._snapshot.segments
+        total, active = (int(sum(columns[name][place] for place in self._segments)) for name in ("total", "active"))
+        return [
+            int((device.bytes > 0).sum()),
+            int((device.bytes < 0).sum()),
+            device.at_start,
+            device.active_after(peak),
+            int(device.at[peak]) if peak >= 0 else None,
+            int(device.reserved[peak]) if peak >= 0 else None,
+            int(device.reserved.max()) if last >= 0 else None,
+            device.active_after(last),
+            *(len(self._segments), total, total - active, 100 * (total - active) / total if total else None),
+            int(max((columns["largest_free"][place] for place in self._segments), default=0)),
+        ]
+
+    def curve(self, points: int) -> Rows:
+        """Yield time, active and reserved bytes."""
+        device = self._device
+        for row in thinned(device.at, device.active, points).tolist():
+            yield [int(device.at[row]), int(device.active[row]), int(device.reserved[row])]
+
+    def streams(self) -> Iterable[list[Any]]:
+        """Return the peak and the end of each stream."""
+        return map(list, self._device.stream_peaks)
+
+    def stacks(self, change: int, at: int | None = None) -> Rows:
+        """Yield the stacks with the most bytes after a change, at its time or at another one that is given."""
+        snapshot, active = self._snapshot, self._device.active_after(change)
+        time = self._time(change) if at is None else at
+        for stack, blocks, size in zip(
+            *(part[: self._top].tolist() for part in self._device.by_stack(change)), strict=True
+        ):
+            share = 100 * size / active if active else None
+            yield [time, *self._named(stack), blocks, size, share, snapshot.text(stack)]
+
+    def frames(self, change: int, moment: str, most: int, at: int | None = None) -> Rows:
+        """Yield the frames with the most bytes after a change."""
+        tree = frame_tree(self._snapshot, self._device.by_stack(change), most)
+        time = self._time(change) if at is None else at
+        columns = (tree.parents.tolist(), tree.names, tree.blocks.tolist(), tree.bytes.tolist())
+        for row, (parent, name, blocks, size) in enumerate(zip(*columns, strict=True)):
+            yield [moment, time, row, None if parent < 0 else parent, name, blocks, size]
+
+    def blocks(self) -> Rows:
+        """Yield the largest blocks."""
+        device = self._device
+        for block in device.by_size[: self._top].tolist():
+            begin, end = int(device.begins[block]), int(device.ends[block])
+            yield [
+                int(device.streams[block]),
+                int(device.sizes[block]),
+                int(device.at[begin]) if begin >= 0 else None,
+                int(device.at[end]) if end >= 0 else None,
+                int(device.addresses[block]),
+                *self._named(int(device.stacks[block])),
+            ]
+
+    def segments(self) -> Rows:
+        """Yield the largest segments."""
+        columns = self._snapshot.segments
+        for place in self._segments[: self._top]:
+            total, active, requested, largest, blocks, free, stream, stack = (
+                int(columns[name][place]) for name in _SEGMENT_SUMS
+            )
+            yield [
+                *(columns["address"][place], stream, columns["type"][place], int(columns["expandable"][place])),
+                *(total, active, requested, total - active, largest, blocks, free, self._snapshot.site(stack)),
+            ]
+
+    def segment_blocks(self, most: int) -> Rows:
+        """Yield the blocks that are active at the end in the segments of `segments`, by address."""
+        columns, device = self._snapshot.segments, self._device
+        places = sorted(self._segments[: self._top], key=lambda place: int(columns["address"][place], 16))
+        starts = np.array([int(columns["address"][place], 16) for place in places], np.uint64)
+        ends = starts + np.array([int(columns["total"][place]) for place in places], np.uint64)
+        alive = np.flatnonzero(device.live(self.last))
+        addresses = device.addresses[alive].view(np.uint64)
+        segments = np.searchsorted(starts, addresses, side="right") - 1
+        inside = (segments >= 0) & (addresses < np.append(ends, np.uint64(0))[segments])
+        alive, segments, addresses = alive[inside], segments[inside], addresses[inside]
+        largest = np.argsort(-device.sizes[alive], kind="stable")[:most]
+        for row in largest[np.argsort(addresses[largest], kind="stable")].tolist():
+            segment, block = int(segments[row]), int(alive[row])
+            yield [
+                columns["address"][places[segment]],
+                int(addresses[row] - starts[segment]),
+                int(device.sizes[block]),
+                *self._named(int(device.stacks[block])),
+            ]
+
+    def steps(self, steps: SnapshotSteps) -> Rows:
+        """Yield the memory of each step."""
+        named = zip(steps.names, steps.starts.tolist(), steps.ends.tolist(), strict=True)
+        for index, (bounds, memory) in enumerate(zip(named, memory_of_steps(self._device, steps), strict=True)):
+            yield [index, *bounds, *memory]
+
+    def leaks(self, steps: SnapshotSteps) -> Rows:
+        """Yield the stacks that leave blocks in several steps."""
+        for leak in leaking_stacks(self._device, steps)[: self._top]:
+            yield [
+                *(*self._named(leak.stack), leak.steps, len(steps.names) - 1),
+                *(leak.blocks, leak.bytes, leak.bytes / leak.steps, self._snapshot.text(leak.stack)),
+            ]
+
+    def _time(self, change: int) -> int | None:
+        """Return the time of a change, or the first time for the start."""
+        return int(self._device.at[max(change, 0)]) if self.last >= 0 else None
+
+    def _named(self, stack: int) -> tuple[int | None, str | None]:
+        """Return the number and the site of a stack."""
+        return (stack if stack >= 0 else None), self._snapshot.site(stack)

@@ -1,0 +1,79 @@
+// What a memory snapshot shows at a glance: the peak of each GPU, who held it, and what is left behind.
+import { deviceOf, siteLabel } from "./analyses/snapshot_pictures.js";
+import { addressOf } from "./analyses/place.js";
+import { barsOf } from "./analyses/marks.js";
+import { el } from "./dom.js";
+import { bytes, duration, plural } from "./format.js";
+import { recordsOf } from "./records.js";
+import { perfettoOf } from "./selection.js";
+import { readable } from "./units.js";
+
+/** @import { Row } from "./records.js" */
+
+const DEVICES_MAX = 8; // sentences
+const STACKS_MAX = 8; // bars
+const LEAKS_MAX = 3;
+const MARGIN_NS = 1_000_000n; // shown on each side of the peak
+
+/**
+ * @param {Trace} trace
+ * @param {AnalysisAnswer} answer of the analysis `memory_snapshot`
+ */
+export function snapshotVerdict(trace, { tables }) {
+  const [devices, stacks, leaks, ooms] = ["devices", "peak_stacks", "leaks", "ooms"].map((name) => recordsOf(tables[name]));
+  const used = devices.filter((row) => Number(row.peak_bytes) > 0 || Number(row.ooms) > 0);
+  const sentences = used.slice(0, DEVICES_MAX).map((row) => el("p", { class: "verdict-sentence", "data-testid": "verdict-sentence" }, peakOf(trace, row, stacks)));
+  const more = used.length > DEVICES_MAX ? [el("p", { class: "muted small" }, `And ${plural(used.length - DEVICES_MAX, "more GPU")}; the analysis has all.`)] : [];
+  const empty = used.length === 0 ? [el("p", { "data-testid": "verdict-sentence" }, "No memory is active in this snapshot.")] : [];
+  const bars = barsOf({ title: "What held the most at the peak", name: "verdict", rows: stacks.slice(0, STACKS_MAX), series: [{ kind: "mem", label: "held", column: "held_bytes" }], labelOf: (row) => `${used.length > 1 ? `${deviceOf(row)} · ` : ""}${siteLabel(row.site)}`, noteOf: ({ site, blocks }) => `${plural(/** @type {Int} */ (blocks), "block")}${site === null ? "" : ` · ${site}`}`, text: bytes });
+  const items = [...ooms.slice(0, 1).map((row) => failureOf(row, ooms.length)), ...leaks.slice(0, LEAKS_MAX).map(leakOf)];
+  const found = items.length > 0 ? [el("h3", {}, "What stands out"), el("ul", { class: "advice", "data-testid": "snapshot-findings" }, items)] : [];
+  const analysis = el("p", { class: "small" }, el("a", { href: addressOf({ name: "memory_snapshot", steps: "", options: {} }), "data-testid": "verdict-analysis" }, "All about this memory: over time, by stack, by segment"));
+  return [...empty, ...sentences, ...more, ...(bars ? [bars] : []), ...found, analysis];
+}
+
+/**
+ * "GPU 0 held at most 3.25 GB, at 12.3 ms. 3.78 GB were reserved then. Of the peak, 88 % is of softmax · functional.py:2000."
+ * @param {Trace} trace
+ * @param {Row} device
+ * @param {Row[]} stacks
+ */
+function peakOf(trace, device, stacks) {
+  const name = deviceOf(device).replace(/^r/, "R");
+  const at = device.peak_at_ns === null ? [", at the start"] : [", at ", placeOf(trace, BigInt(/** @type {Int} */ (device.peak_at_ns)))];
+  const reserved = device.peak_reserved_then_bytes === null ? "" : ` ${bytes(/** @type {Int} */ (device.peak_reserved_then_bytes))} were reserved then.`;
+  const held = stacks.filter((row) => row.rank === device.rank && row.device === device.device);
+  const named = [held.find(({ site }) => site !== null), held.find(({ site }) => site === null)].filter((row) => row !== undefined);
+  named.sort((one, other) => Number(other.held_bytes) - Number(one.held_bytes));
+  const shares = named.flatMap((row, index) => [index > 0 ? "; " : "", el("strong", {}, shareOf(row)), ...(row.site === null ? [" has no stack"] : [" is of ", el("code", { title: String(row.site) }, siteLabel(row.site))])]);
+  return [`${name} held at most `, el("strong", {}, bytes(/** @type {Int} */ (device.peak_bytes))), ...at, ".", reserved, ...(shares.length > 0 ? [" Of the peak, ", ...shares, "."] : [])];
+}
+
+/** @param {Row} row */
+const shareOf = ({ held_pct: share }) => readable(Number(share ?? 0), "%");
+
+/**
+ * A link to a moment in Perfetto.
+ * @param {Trace} trace
+ * @param {bigint} time
+ */
+function placeOf(trace, time) {
+  const since = trace.bounds === null ? time : time - BigInt(trace.bounds.start_ns);
+  const href = perfettoOf(trace.id, { window: { start_ns: time - MARGIN_NS, end_ns: time + MARGIN_NS } });
+  return el("a", { href, target: "_blank", rel: "noopener", title: "Show it in Perfetto", "data-testid": "peak-place" }, duration(since));
+}
+
+/**
+ * @param {Row} failure
+ * @param {number} count
+ */
+function failureOf({ failed_bytes: failed, active_bytes: active, device_free_bytes: free, site }, count) {
+  const times = count === 1 ? "Memory ran out once" : `Memory ran out ${count} times; the first time`;
+  const [asked, used, left] = [failed, active, free].map((size) => (size === null ? "an unknown size" : bytes(/** @type {Int} */ (size))));
+  return el("li", {}, `${times}: ${siteLabel(site)} asked for `, el("strong", {}, asked), ` while ${used} were active and the device had ${left} free.`);
+}
+
+/** @param {Row} leak */
+function leakOf({ site, steps, of_steps: all, left_bytes: size, left_per_step_bytes: each }) {
+  return el("li", {}, el("code", { title: String(site) }, siteLabel(site)), ` leaves memory behind in ${steps} of ${all} steps: `, el("strong", {}, bytes(/** @type {Int} */ (size))), `, ${bytes(Number(each))} a step.`);
+}
