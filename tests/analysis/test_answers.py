@@ -25,8 +25,8 @@ CALL = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 3, "dur": 9}
 STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 40}
 MEMORY = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5}
-OF_EVENTS = [name for name in QUESTIONS if name != "memory_snapshot"]
-"""Questions to which a trace of the profiler can have answers; `test_memory_snapshot.py` asks the other one."""
+OF_EVENTS = [name for name in QUESTIONS if name not in ("memory_snapshot", "compare_snapshots")]
+"""Questions to which a trace of the profiler can have answers; tests of their own ask the others."""
 LATEST = 9_007_199_254_740_992
 Event = dict[str, Any]
 
@@ -76,7 +76,7 @@ def text_of(events: list[Event]) -> str:
 def answer_or_reason(ask: Ask, name: str, events: list[Event]) -> AnswerRows | None:
     """Return an answer with rows in at least one table, or None if the question is refused with a full sentence."""
     try:
-        answer = ask(name, *([events] * (2 if name == "compare" else 1)))
+        answer = ask(name, *[events] * QUESTIONS[name].min_traces)
     except NotApplicable as error:
         reason = error.detail
     else:
@@ -110,7 +110,7 @@ def streams() -> list[Event]:
 @pytest.mark.parametrize("name", OF_EVENTS)
 def test_tables_have_the_described_columns(name: str, ask: Ask) -> None:
     question, events = QUESTIONS[name], generated(0)
-    answer = ask(name, *([events] * (2 if name == "compare" else 1)))
+    answer = ask(name, *[events] * QUESTIONS[name].min_traces)
     assert [*answer] == [*question.tables]
     for table, columns in question.tables.items():
         rows: pa.Table = answer.answer.tables[table]

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.analysis.catalogue import QUESTIONS
+from service.analysis.table import schema_of
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask
 from tests.conftest import scaled
@@ -65,6 +67,15 @@ def test_each_site_is_summed_on_both_sides(
     assert differences == sorted(differences, reverse=True)
     peaks = {row["measure"]: row for row in answer["devices"]}["peak"]
     assert (peaks["base_value_bytes"], peaks["value_bytes"]) == tuple(side.total() for side in sums)
+
+
+def test_tables_have_the_described_columns(tmp_path: Path, ask: Ask) -> None:
+    path = written(tmp_path / "a.pickle", allocations([(1, 1)]))
+    answer, tables = ask("compare_snapshots", path, path), QUESTIONS["compare_snapshots"].tables
+
+    assert [*answer] == [*tables]
+    for table, columns in tables.items():
+        assert answer.answer.tables[table].schema.equals(schema_of(columns), check_metadata=True)
 
 
 def test_stacks_of_one_site_are_separate_if_asked_for(tmp_path: Path, ask: Ask) -> None:

@@ -211,7 +211,8 @@ def test_analyses_that_do_not_apply_show_a_reason(page: Page, server: Server, st
     expect(panel.get_by_test_id("chart-operators_host").locator("rect[data-value]").first).to_be_visible()
     listed = server.api.get(f"/traces/{on_host}/analysis").json()["analyses"]
     reasons = {analysis["name"]: analysis["reason"] for analysis in listed if not analysis["applies"]}
-    expect(panel.locator("nav .absent")).to_have_count(len(reasons.keys() - {"compare"}))  # which has a page of its own
+    of_two_sides = {"compare", "compare_snapshots"}  # which have a page of their own
+    expect(panel.locator("nav .absent")).to_have_count(len(reasons.keys() - of_two_sides))
     panel.get_by_role("link", name="Temporal breakdown").click()
     expect(panel.get_by_test_id("analysis-reason")).to_have_text(reasons["temporal_breakdown"])
 
