@@ -7,6 +7,7 @@ from pathlib import Path
 
 from service.formats.names import FOLDERS
 from service.formats.reader import Head, TraceFormat, TraceReader
+from service.formats.unread import check_is_not_unread
 from service.streaming.codec import check_not_foreign, compression_of, decompressed, file_head
 from service.trace.errors import BadCompression, NotATrace, Truncated
 
@@ -28,11 +29,12 @@ def open_trace(
 
     Raises:
         NotJson: no format recognises the file, but it has another known format.
-        NotATrace: no format recognises the file, and its format is unknown.
+        NotATrace: no format recognises the file, and its format is unknown, or known as one that is not read.
     """
     start = file_head(file)
     compression = compression_of(start)
     plain, chunks = _peeked(decompressed(file, on_read))
+    check_is_not_unread(plain)
     head = Head(start, plain)
     for trace_format in FORMATS:
         if trace_format.recognises(head):
