@@ -180,9 +180,10 @@ class GroupOperations:
         return replace(trace, summary=whole_summary(trace.summary, self._folder.columns_of(trace.id)))
 
 
-def _by_rank(trace: Trace) -> tuple[bool, int, int]:
-    rank = trace.summary_or_empty.rank
-    return rank is None, rank or 0, trace.created_ns
+def _by_rank(trace: Trace) -> tuple[bool, int, bool, int]:
+    """Sort traces by rank; a memory snapshot follows the other traces of its rank."""
+    summary = trace.summary_or_empty
+    return summary.rank is None, summary.rank or 0, summary.is_memory_snapshot, trace.created_ns
 
 
 def _cycle(number: int, traces: list[Trace], world: range) -> Cycle:

@@ -32,7 +32,19 @@ class Cycles:
 
 
 def cycles_of(summaries: Sequence[Summary]) -> Cycles:
-    """Return the cycles of traces, from their summaries."""
+    """Return the cycles of traces, from their summaries.
+
+    Memory snapshots beside other traces belong to the first cycle: they record a run, and no repetition of a schedule.
+    """
+    others = [place for place, summary in enumerate(summaries) if not summary.is_memory_snapshot]
+    if not others or len(others) == len(summaries):
+        return _cycles_of(summaries)
+    cycles = _cycles_of([summaries[place] for place in others])
+    numbers = dict(zip(others, cycles.numbers, strict=True))
+    return Cycles([numbers.get(place, 0) for place in range(len(summaries))], cycles.rule)
+
+
+def _cycles_of(summaries: Sequence[Summary]) -> Cycles:
     processes = [_process_of(summary, place) for place, summary in enumerate(summaries)]
     if len(set(processes)) == len(processes):
         return Cycles([0] * len(processes), "rank")

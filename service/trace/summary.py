@@ -34,6 +34,9 @@ NOT_OPERATORS = frozenset(
 )
 """Names of operators that torch's own tables leave out."""
 
+SNAPSHOT_CATEGORY, BLOCK_CATEGORY = "memory_snapshot", "memory_block"
+"""Categories of a memory snapshot's entries that PyTorch's profiler does not have, and of its largest blocks."""
+
 STEP_PREFIX = "ProfilerStep#"
 """Prefix of the names of steps."""
 
@@ -195,6 +198,12 @@ class Summary:
     attribution: Attribution = field(default_factory=Attribution)
     ranks: list[MergedRank] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_memory_snapshot(self) -> bool:
+        """Whether the trace is a memory snapshot, also a part of one, and not merged with a trace of device work."""
+        categories = {key.partition("|")[2] for key in self.counts}
+        return not self.streams and not categories.isdisjoint({SNAPSHOT_CATEGORY, BLOCK_CATEGORY})
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> "CoreSchema":

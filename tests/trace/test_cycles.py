@@ -1,5 +1,6 @@
 """Cycles: traces of a run from the same repetition of the profiler's schedule."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,3 +67,12 @@ def test_traces_belong_to_the_cycle_that_wrote_them(pairs: set[tuple[int, int]],
     order = sorted({cycle for _, cycle in traces}) if several else []
     assert cycles.numbers == [order.index(cycle) if several else 0 for _, cycle in traces]
     assert cycles.rule == (("steps" if has_steps else "time") if several else "rank")
+
+
+def test_memory_snapshots_beside_traces_are_no_cycle() -> None:
+    memory = replace(summary(0, (), 3), counts={"i|memory_snapshot": 1})
+    traces = [summary(0, (3, 4)), summary(0, (13, 14), 50), summary(1, (13, 14), 50)]
+
+    assert cycles_of([memory, *traces, memory]) == Cycles([0, 0, 1, 1, 0], "steps")
+    assert cycles_of([summary(0), memory]) == Cycles([0, 0], "rank")
+    assert cycles_of([memory, replace(memory, bounds={"start_ns": 90, "end_ns": 99})]).count == 2

@@ -50,6 +50,8 @@ def test_snapshot_dropped_beside_its_ranks_trace_leads_to_its_peak_in_perfetto(
     batch = page.get_by_test_id("upload-batch")
     expect(batch).to_contain_text("2 traces stored")
     page.get_by_test_id("open-run").click()
+    expect(page.get_by_test_id("chart-run-steps")).to_be_visible()
+    expect(page.get_by_test_id("chart-run-steps")).not_to_contain_text("null")
     page.get_by_role("link", name="memory_rank0.pickle", exact=True).click()
 
     sentence = page.get_by_test_id("verdict-sentence")

@@ -14,11 +14,12 @@ from service.formats.memory_snapshot.replay import NO_BLOCKS, BlockTable, Replay
 from service.formats.memory_snapshot.snapshot import ALLOC, FREE_COMPLETED, FREE_REQUESTED, MARKER, OOM, Trace, compact
 from service.formats.memory_snapshot.stacks import Stacks
 from service.formats.memory_snapshot.text import Texts, arguments
+from service.trace.summary import BLOCK_CATEGORY, SNAPSHOT_CATEGORY
 
 MEMORY, OUT_OF_MEMORY, ALIVE = "[memory]", "[OutOfMemory]", "[alive at start]"
 """Names of events; the first two are those of PyTorch's profiler."""
-CATEGORY, SNAPSHOT, BLOCK = "cpu_instant_event", "memory_snapshot", "memory_block"
-"""Categories of events: as in the profiler's traces, of other entries, and of blocks."""
+CATEGORY = "cpu_instant_event"
+"""Category of events that are as in the profiler's traces."""
 
 _ROWS = 1 << 15
 _LARGEST = 2000
@@ -82,7 +83,7 @@ class DeviceEvents:
             columns = (blocks.addresses[rows], blocks.sizes[rows], nothing, nothing, blocks.streams[rows])
             args = self._args(*columns, blocks.stacks[rows], np.full(len(rows), _PLACED | _ADDRESS | _BYTES))
             yield self._instants(
-                word(ALIVE, len(rows)), word(SNAPSHOT, len(rows)), self._start, columns[4], columns[1], args
+                word(ALIVE, len(rows)), word(SNAPSHOT_CATEGORY, len(rows)), self._start, columns[4], columns[1], args
             )
 
     def _drop_merged(self) -> None:
@@ -112,7 +113,7 @@ class DeviceEvents:
         flags[OOM], flags[MARKER] = _FAILURE, _PLACED
         is_memory = np.zeros(256, np.int32)
         is_memory[[ALLOC, FREE_COMPLETED, OOM]] = 1
-        categories = pa.array([SNAPSHOT, CATEGORY])
+        categories = pa.array([SNAPSHOT_CATEGORY, CATEGORY])
         for first in range(0, len(trace.actions), _ROWS):
             rows = slice(first, first + _ROWS)
             actions, streams = trace.actions[rows], trace.streams[rows]
@@ -202,7 +203,7 @@ class DeviceEvents:
         return batch(
             {
                 "ph": word("X", count),
-                "cat": word(BLOCK, count),
+                "cat": word(BLOCK_CATEGORY, count),
                 "name": pa.array(sites, pa.string()).dictionary_encode(),
                 "pid": device + BLOCKS_PID,
                 "tid": lanes_of(starts.tolist(), ends.tolist()),

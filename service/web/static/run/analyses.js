@@ -22,7 +22,7 @@ const COLLECTIVE_COLUMNS = ["step", "seq", "collective", "dtype", "size_bytes", 
  * @param {Group} group
  */
 export async function startAnalyses(group) {
-  const traces = new Map(group.ranks.map(({ rank, trace }) => [String(rank), trace]));
+  const traces = new Map(group.ranks.toReversed().map(({ rank, trace }) => [String(rank), trace])); // the first of each rank
   /** @param {Value} rank */
   const traceOf = (rank) => traces.get(String(rank)) ?? (group.ranks.length === 1 ? group.ranks[0].trace : null);
   const [steps, collectives] = await Promise.all([
