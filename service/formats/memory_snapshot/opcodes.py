@@ -118,7 +118,7 @@ class Unpickler:
         name = _NAMES.get(opcode)
         error, record, key = (int(state[place]) for place in (layout.ERROR, layout.ERROR_OF, layout.ERROR_KEY))
         if error == layout.FORBIDDEN and name is None:
-            detail = f"Byte {at} of the file, 0x{opcode:02x}, is not an opcode of pickles."
+            detail = f"Byte {at} of the pickle, 0x{opcode:02x}, is not an opcode of pickles."
         elif error == layout.FORBIDDEN:
             reason = "can call or import code" if name in _CAN_CALL else "no memory snapshot has"
             detail = f"The pickle has the opcode {name} at byte {at}, which {reason}: the file is not read."

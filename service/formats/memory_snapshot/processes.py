@@ -23,7 +23,7 @@ class Clock(NamedTuple):
     zero_us: int | None
 
     def times(self, times_us: Ints) -> Ints:
-        """Return the times of entries in ns; the number of an entry stands for an unknown time in µs."""
+        """Return the times of entries in ns; if times are unknown, entry n is at n µs."""
         times = np.arange(len(times_us)) if self.zero_us is None else times_us - self.zero_us
         np.maximum.accumulate(times, out=times)
         times *= 1000
@@ -46,10 +46,13 @@ def metadata(traces: Sequence[Trace]) -> pa.RecordBatch:
 
 
 def annotation_events(annotations: Sequence[Annotation], clock: Clock) -> pa.RecordBatch:
-    """Return annotations as slices; those without a begin or an end are instants."""
+    """Return annotations as slices; those without a begin or an end are instants.
+
+    If the entries have no times, the first annotation is at 0.
+    """
     open_: dict[tuple[int, str], list[int]] = {}
     rows: list[tuple[str, int, str, int, int | None]] = []
-    zero = clock.zero_us or 0
+    zero = min((note.time for note in annotations), default=0) if clock.zero_us is None else clock.zero_us
     for note in annotations:
         pending = open_.setdefault((note.device, note.name), [])
         if note.begins:

@@ -80,6 +80,7 @@ class SnapshotReader:
             events = DeviceEvents(trace, result, snapshot.actions, stacks, clock)
             del trace, result
             yield from events.batches()
+            del events
         yield annotation_events(snapshot.annotations, clock)
         self._members = {
             "schemaVersion": 1,

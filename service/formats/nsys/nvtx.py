@@ -1,4 +1,4 @@
-"""NVTX ranges and marks: annotations of the host, and the spans on devices of the work that they launched.
+"""NVTX ranges and marks as events of the host, and for each range the span of the GPU work that was launched inside it.
 
 ``torch.autograd.profiler.emit_nvtx`` writes operators as ranges named like ``aten::mm, seq = 5, op_id = 7``. These
 become operators, without the suffixes, as in a trace of Kineto.
@@ -29,7 +29,9 @@ RANGES = (59, 60, 70, 71)
 
 _ROWS_AT_ONCE = 1 << 13
 _TIME_MAX = 1 << 62
+_UNSOUND = "no start or no thread, values that are no integers, or times beyond 146 years"
 _DEFINITIONS_MAX = 100_000
+_OPERATOR_NAME_MAX = 4096  # characters; the expression takes a time that grows with the square of the length
 _OPERATOR = re.compile(
     r"(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?, op_id = (?P<id>\d{1,18})(?:, sizes = (?P<sizes>\[.*?\]))?"
     r"(?:, input_op_ids = .*)?",
@@ -87,8 +89,8 @@ class Annotations:
     def _latest(self) -> list[int]:
         times = [column for column in ("start", "end") if column in self._columns]
         columns = (column for batch in self._database.integers(NVTX, times, reports=False) for column in batch.columns)
-        latest = (value.as_py() for value in map(pc.max, columns))
-        return [time for time in latest if time is not None and time < _TIME_MAX]
+        latest = (pc.max(column.filter(pc.less(column, _TIME_MAX))).as_py() for column in columns)
+        return [time for time in latest if time is not None]
 
     def _rows(self, kinds: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         """Yield the valid rows of some types, as values by column."""
@@ -101,7 +103,7 @@ class Annotations:
             else:
                 left_out += 1
         if left_out:
-            self._database.leave_out(LeftOut(NVTX, left_out, "no start or no thread, or values that are no integers"))
+            self._database.leave_out(LeftOut(NVTX, left_out, _UNSOUND))
 
     def _read_definitions(self) -> None:
         for row in islice(self._rows((CATEGORY, DOMAIN)), _DEFINITIONS_MAX):
@@ -124,7 +126,7 @@ class Annotations:
             name, kind, stop = self._name(row), row["eventType"], row.get("end")
             unknown += name is None
             still_open += kind != MARK and stop is None
-            operator = _OPERATOR.fullmatch(name) if name and kind != MARK and ", op_id = " in name else None
+            operator = _operator(name) if name and kind != MARK else None
             annotations.append(
                 _Annotation(
                     row["start"], end if stop is None else stop, kind, row["globalTid"],
@@ -150,6 +152,11 @@ class Annotations:
             fields["Input Dims"] = _parsed(operator["sizes"])
         fields = {key: value for key, value in fields.items() if value is not None}
         return json.dumps(fields, ensure_ascii=False) if fields else None
+
+
+def _operator(name: str) -> re.Match[str] | None:
+    """Return the parts of a name that ``emit_nvtx`` wrote; None for any other name."""
+    return _OPERATOR.fullmatch(name) if ", op_id = " in name and len(name) <= _OPERATOR_NAME_MAX else None
 
 
 def _is_sound(row: dict[str, Any]) -> bool:

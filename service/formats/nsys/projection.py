@@ -11,7 +11,7 @@ from service.formats.nsys.combinations import combinations
 from service.formats.nsys.identifiers import Ints
 
 LOOKUPS_MAX = 1 << 28
-"""Largest number of lookups of a range among the launches of a thread for a stream."""
+"""Largest number of lookups in an export: a lookup searches one range in the work of one stream."""
 
 STREAMS_MAX = 10_000
 """Largest number of pairs of a thread and a stream whose work is projected."""
@@ -54,6 +54,7 @@ class Projection:
         self._pieces: list[tuple[npt.NDArray[Any], ...]] = []
         self._streams: dict[int, list[_Stream]] = {}
         self._lookups = 0
+        self._has_too_many_streams = False
         self.left_out = 0
         """Number of ranges of which some spans were not computed, because there are too many."""
 
@@ -74,6 +75,8 @@ class Projection:
         numbers, launch, starts, ends = (np.concatenate(column) for column in zip(*self._pieces, strict=True))
         self._pieces = []
         order = np.argsort(numbers, kind="stable")
+        order = order[: np.searchsorted(numbers[order], STREAMS_MAX)]
+        self._has_too_many_streams = len(self._numbers) > STREAMS_MAX
         changes = np.searchsorted(numbers[order], np.arange(1, min(len(self._numbers), STREAMS_MAX)))
         for (thread, device, stream), rows in zip(self._numbers, np.split(order, changes), strict=False):
             at = self._launches.starts[launch[rows]]
@@ -90,10 +93,12 @@ class Projection:
             starts: start of each range.
             ends: end of each range.
         """
+        if self._has_too_many_streams:
+            self.left_out += len(starts)
         for stream in self._streams.get(thread, ()):
             self._lookups += len(starts)
             if self._lookups > LOOKUPS_MAX:
-                self.left_out += len(starts)
+                self.left_out += 0 if self._has_too_many_streams else len(starts)
                 return
             first = np.searchsorted(stream.launches, starts, "left")
             after = np.searchsorted(stream.launches, ends, "right")
@@ -106,9 +111,9 @@ class Projection:
 
 
 def smallest(values: Ints, first: Ints, after: Ints) -> Ints:
-    """Return the smallest of the values in each interval of indices, which must not be empty.
+    """Return the minimum of ``values[first:after]`` for each pair of bounds; no interval may be empty.
 
-    A tree of minima of pairs answers all intervals level by level, in a time that does not depend on their lengths.
+    The array is halved by minima of pairs, so that the number of steps is logarithmic in its length.
     """
     result = np.full(len(first), _LARGEST)
     low, high = first.copy(), after.copy()

@@ -1,4 +1,4 @@
-"""The names of an export, which refers to them by number."""
+"""Lookup of the texts in an export's table of strings."""
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ UNKNOWN = "unknown"
 
 
 class Strings:
-    """Looks up texts by number; only those that are asked for are read.
+    """Looks up texts by number when they are asked for, and keeps them.
 
     Args:
         database: the export.
@@ -35,7 +35,8 @@ class Strings:
             self._health.add(
                 "unknown_names", count=lost, text=f"string {numbers[missing][0]}" if missing.any() else None
             )
-        return words(places, [texts.get(number) or UNKNOWN for number in distinct.tolist()])
+        names = [texts.get(number) or UNKNOWN for number in distinct.tolist()]
+        return words(np.where(valid, places, len(names)), [*names, UNKNOWN])
 
     def texts(self, numbers: list[int]) -> dict[int, str | None]:
         """Return the texts of distinct numbers, with None for those that the export lacks."""

@@ -11,7 +11,7 @@ const VERSION = { "Tus-Resumable": "1.0.0" };
 const CHUNK = 64 << 20; // proxies limit the size of bodies; after each chunk the offset on the server is known
 const PAUSE_MS = 1000;
 const PAUSE_MAX_MS = 30_000;
-const RETRIED = [0, 409, 423, 500, 502, 503, 504]; // no answer, another offset, locked, or unavailable
+const RETRIED = [0, 408, 409, 423, 429, 500, 502, 503, 504]; // no answer, stalled, another offset, locked, too many, or unavailable
 const STORE = `tracedock.upload:${root}:`;
 
 /** @import { UploadItem } from "./library/folders.js" */
@@ -39,9 +39,9 @@ export const isOf = (upload, item) => upload.key === keyOf(item);
  * @param {UnfinishedUpload} upload
  */
 export async function discard({ key, url }) {
-  localStorage.removeItem(key);
   const request = await sent("DELETE", url, {}, null);
-  if (request.status >= 400 && ![404, 410].includes(request.status)) throw problemOf(request);
+  if ((request.status === 0 || request.status >= 400) && ![404, 410].includes(request.status)) throw problemOf(request);
+  localStorage.removeItem(key);
 }
 
 /**

@@ -213,6 +213,20 @@ def test_range_spans_the_work_that_was_launched_inside(made: Made) -> None:
     assert [event["name"] for event in trace.dicts("cat = 'user_annotation'")] == ["outer", "inner", "idle"]
 
 
+def test_work_beyond_the_limit_of_streams_is_in_no_span(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.formats.nsys.projection.STREAMS_MAX", 2)
+    calls = [call_row(start, start + 5, start) for start in (10, 20, 30)]
+    work = [
+        gpu_row(100 * start, 100 * start + 50, stream=start, correlationId=start, demangledName=100)
+        for start in (10, 20, 30)
+    ]
+    trace = made(alone(**{CALL: calls, KERNEL: work, NVTX: [range_row(0, 40, "all")]}))
+
+    spans = trace.rows("SELECT tid, ts_ns, dur_ns FROM events WHERE cat = 'gpu_user_annotation' ORDER BY tid")
+    assert spans == [(10, 1000, 50), (20, 2000, 50)]
+    assert trace.notes["spans_left_out"] == 1
+
+
 def test_range_of_another_thread_spans_nothing(made: Made) -> None:
     work = [gpu_row(100, 150, correlationId=10, demangledName=100)]
     ranges = [range_row(0, 35, "elsewhere") | {"globalTid": thread(111, 112)}]
@@ -280,6 +294,27 @@ def test_range_of_emit_nvtx_is_an_operator(made: Made, text: str, name: str, exp
     (operator,) = made(alone(**{NVTX: [range_row(0, 10, text)]})).dicts("cat = 'cpu_op'")
     assert operator["name"] == name
     assert arguments(operator) == expected
+
+
+def test_long_name_is_no_operator(made: Made) -> None:
+    text = "a" + ", op_id = 1, sizes = []" * 40_000 + "x"
+    (annotation,) = made(alone(**{NVTX: [range_row(0, 10, text)]})).dicts("cat = 'user_annotation'")
+    assert annotation["name"] == text
+
+
+def test_missing_name_is_not_that_of_string_0(made: Made) -> None:
+    work = [gpu_row(0, 10, demangledName=None), gpu_row(20, 30, demangledName=0)]
+    trace = made(alone(**{KERNEL: work, "StringIds": [{"id": 0, "value": "zero"}]}))
+    assert [event["name"] for event in trace.dicts("cat = 'kernel'")] == ["unknown", "zero"]
+
+
+def test_open_range_beside_an_absurd_time_ends_with_the_last_event(made: Made) -> None:
+    ranges = [range_row(50, None, "open"), range_row(900, 950, "last"), range_row(1 << 62, None, "absurd")]
+    trace = made(alone(**{NVTX: ranges}))
+    assert [(event["name"], event["dur_ns"]) for event in trace.dicts("cat = 'user_annotation'")] == [
+        ("open", 900),
+        ("last", 50),
+    ]
 
 
 # -- the document ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ export function memorySnapshot({ devices, curve, frames, steps, leaks, segments,
   return [
     ...curves,
     ...[...rowsOf(frames)].flatMap(([device, rows]) => ["peak", "live"].map((moment) => heldBy(device, rows.filter((row) => row.moment === moment), curve.filter((row) => deviceOf(row) === device)))),
-    barsOf({ title: "Most memory in each step", name: "snapshot_steps", rows: steps, series: [{ kind: "mem", label: "peak", column: "peak_bytes" }], labelOf: (row) => `${deviceOf(row)} · ${row.name}`, text: bytes }),
+    barsOf({ title: "Most memory in each step", name: "snapshot_steps", rows: steps, series: [{ kind: "mem", label: "peak", column: "peak_bytes" }], labelOf: (row) => `${row.name}${devices.length > 1 ? ` · ${deviceOf(row)}` : ""}`, text: bytes }),
     barsOf({ title: "Stacks that leave memory behind in several steps", name: "snapshot_leaks", rows: largest(leaks, "left_bytes", TOP), series: [{ kind: "alarm", label: "left", column: "left_bytes" }], labelOf: ({ site }) => siteLabel(site), noteOf: ({ steps: count, of_steps: all, site }) => `in ${count} of ${all} steps · ${site}`, text: bytes }),
     ...[...rowsOf(segments)].map(([device, rows]) => mapOf(device, rows, blocks.filter((row) => deviceOf(row) === device))),
   ];

@@ -3,7 +3,7 @@ import { deviceOf, siteLabel } from "../analyses/snapshot_pictures.js";
 import { divergingBars } from "../charts/diverging_bars.js";
 import { byId, setText } from "../dom.js";
 import { bytes, count } from "../format.js";
-import { numberOf, recordsOf } from "../records.js";
+import { chosenColumns, numberOf, recordsOf } from "../records.js";
 import { showTable } from "../table.js";
 import { readable } from "../units.js";
 
@@ -38,7 +38,7 @@ export function showMemory(address, { tables }) {
   byId("compare-chart").replaceChildren(divergingBars({ title: "Largest differences from the base", name: "compare", series, bars: largest.map((row) => barOf(row, several)), text: signed }));
   const [csv, arrow] = ["csv", "arrow"].map((format) => `${address}&${new URLSearchParams({ format, table: "stacks" })}`);
   byId("compare-table").hidden = false;
-  showTable(byId("compare-table"), tables.stacks, { label: "Sites", csv, arrow });
+  showTable(byId("compare-table"), chosenColumns(tables.stacks, tables.stacks.columns.map(({ name }) => name).filter((name) => name !== "frames")), { label: "Sites", csv, arrow });
 }
 
 /**

@@ -5,7 +5,6 @@ import { MS, exactly } from "../selection.js";
 /** @import { Choice } from "./place.js" */
 /** @import { Target } from "./target.js" */
 
-export const SNAPSHOTS = "compare_snapshots";
 const PERCENT = { name: "%", decimals: 6 };
 
 /**
@@ -30,7 +29,7 @@ function parametersOf({ by, threshold_pct: percent, least_ms: least, base_steps:
  * @param {Choice} choice
  */
 export function addressOfAnswer(base, other, choice) {
-  const [analysis, parameters] = areSnapshots(base, other) ? [SNAPSHOTS, {}] : ["compare", parametersOf(choice)];
+  const [analysis, parameters] = areSnapshots(base, other) ? ["compare_snapshots", {}] : ["compare", parametersOf(choice)];
   return `${api(other.kind === "run" ? "groups" : "traces", other.id, "analysis", analysis)}?${new URLSearchParams({ base: base.id, ...parameters })}`;
 }
 

@@ -4,7 +4,6 @@ import { Problem, api, getJson, groupPageOf, pageOf, pause } from "../api.js";
 import { count, plural, rank as rankOf } from "../format.js";
 import { follow, left } from "../follow.js";
 import { isFinal, progressText } from "../state.js";
-import { SNAPSHOTS } from "./request.js";
 
 /**
  * @typedef {{
@@ -97,4 +96,4 @@ async function targetOfRun(run, signal) {
 const stepsOf = ({ steps }) => [...new Set(steps.map(({ number }) => String(number)))];
 
 /** @param {Trace} trace */
-const isSnapshot = async (trace) => trace.streams.length === 0 && (await reasonAgainst(trace, SNAPSHOTS)) === null;
+const isSnapshot = async (trace) => trace.streams.length === 0 && (await reasonAgainst(trace, "memory_snapshot")) === null;

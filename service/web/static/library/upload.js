@@ -190,8 +190,13 @@ export function rowOf(unfinished, onLeave) {
   const again = unfinished.name.includes("/") ? "Choose the folder again to resume" : "Choose the file again to resume";
   const text = el("span", { class: "small muted" }, again);
   const act = async () => {
-    await discard(unfinished);
-    onLeave(row);
+    try {
+      await discard(unfinished);
+      onLeave(row);
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      setText(text, `${error.title}: it is not discarded yet`);
+    }
   };
   const button = el("button", { type: "button", class: "quiet", "aria-label": `Discard: ${unfinished.name}`, onclick: act }, "Discard");
   const row = el("li", { "data-testid": "upload-left" }, el("span", { class: "name" }, unfinished.name), text, button);
