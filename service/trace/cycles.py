@@ -1,4 +1,4 @@
-"""Cycles: the traces that the ranks of a run write in one repetition of the profiler's schedule.
+"""Cycles of a run: a cycle is the traces that its ranks write in one repetition of the profiler's schedule.
 
 ``schedule(active=1, repeat=2)`` makes each rank write two traces, which belong to two cycles.
 """
@@ -34,7 +34,7 @@ class Cycles:
 def cycles_of(summaries: Sequence[Summary]) -> Cycles:
     """Return the cycles of traces, from their summaries.
 
-    Memory snapshots beside other traces belong to the first cycle: they record a run, and no repetition of a schedule.
+    Memory snapshots beside other traces belong to the first cycle: a snapshot covers the run, not one repetition.
     """
     others = [place for place, summary in enumerate(summaries) if not summary.is_memory_snapshot]
     if not others or len(others) == len(summaries):

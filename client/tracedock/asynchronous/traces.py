@@ -258,7 +258,7 @@ class AsyncTraces(AsyncGroups):
             redact: whether to hide secrets.
             on_bytes: receives the number of received bytes, and the total or 0.
             selection: the events to download; by default all.
-            criteria: the same as keyword arguments.
+            criteria: fields of the selection, as keyword arguments.
 
         Raises:
             FileExistsError: the file exists.

@@ -85,7 +85,7 @@ class Jobs(Resource):
             trace: the trace.
             analysis: name of the analysis: `critical_path`.
             selection: the events to keep; by default all.
-            criteria: the same as keyword arguments.
+            criteria: fields of the selection, as keyword arguments.
         """
         body = {"analysis": analysis, "selection": chosen(selection, criteria) or {}}
         return self._connection.json("POST", f"{trace_path(trace)}/overlay", json=body, key=True)

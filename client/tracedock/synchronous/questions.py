@@ -74,11 +74,11 @@ class Questions(Resource):
             args: event arguments in the engine: `all`, `essential` or `none`; with fewer it loads faster.
             limit: maximum number of rows; None for all. `Table.truncated` tells if there are more.
             timeout_s: seconds of the query, without the load of the engine; None for the server's limit.
-            arrow: whether the server sends Arrow, which needs pyarrow, rather than JSON; None: if pyarrow is installed.
+            arrow: whether the server sends Arrow, which needs pyarrow, rather than JSON; None if pyarrow is there.
                 The table is the same.
             on_loading: receives the session about once a second while the engine loads.
             selection: the events to query, on an engine of their own; by default all.
-            criteria: the same as keyword arguments.
+            criteria: fields of the selection, as keyword arguments.
 
         Raises:
             SqlError: the query is refused.
@@ -163,12 +163,12 @@ class Questions(Resource):
             of: kind of the target; by default that of the object, or `trace` for an id.
             traces: the other ranks.
             base: traces or groups to compare with.
-            base_selection: the events of the base; by default those of the other side.
+            base_selection: the events of the base; by default as `selection`.
             parameters: parameters of the analysis, by name.
             tables: names of the tables to return; by default all.
             wait: seconds to wait for traces that are not ready.
             selection: the events to analyse; by default all.
-            criteria: the same as keyword arguments.
+            criteria: fields of the selection, as keyword arguments.
 
         Raises:
             NotApplicableError: the trace does not have the data that the analysis needs.
@@ -210,7 +210,7 @@ class Questions(Resource):
             of: kind of the target.
             traces: the other ranks.
             base: traces or groups to compare with.
-            base_selection: the events of the base; by default those of the other side.
+            base_selection: the events of the base; by default as `selection`.
             wait: seconds to wait for traces that are not ready.
             parameters: parameters of the analysis, by name.
             selection: the events to analyse; by default all.
@@ -284,7 +284,7 @@ class Questions(Resource):
                 raise ApiError.of_problem(session["error"] or {}, response.status_code)
             if on_loading:
                 on_loading(session)
-            # The server has already held the request for a part of its Retry-After.
+            # The time that the request took counts towards its Retry-After.
             sleep(max(0.0, _retry_after(response) - (time.monotonic() - started)))
 
 

@@ -259,7 +259,7 @@ class Traces(Groups):
             redact: whether to hide secrets.
             on_bytes: receives the number of received bytes, and the total or 0.
             selection: the events to download; by default all.
-            criteria: the same as keyword arguments.
+            criteria: fields of the selection, as keyword arguments.
 
         Raises:
             FileExistsError: the file exists.

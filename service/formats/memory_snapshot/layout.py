@@ -23,7 +23,8 @@ ACTION, ADDR, DEVICE_FREE, SIZE, STREAM, FRAMES, TIME, FILENAME, NAME, LINE, STA
 TOTAL, DEVICE, ALLOCATED, ACTIVE, SEGMENT_TYPE, POOL, EXPANDABLE, BLOCKS, STAGE = range(13, 22)
 
 INT, BIG, FLOAT, STRING, BOOL, NONE, NODE = range(7)
-"""Kinds of values: integers of 64 bits, with and without sign; bits of a float; numbers of strings and containers."""
+"""Kinds of values: signed and unsigned integers of 64 bits, bits of a float, numbers of strings, 0 or 1, none, and
+numbers of containers."""
 
 LIST, DICT, TUPLE, ENTRY, FRAME, BLOCK, SEGMENT, ANNOTATION, STACK = range(9)
 """Types of containers. `ENTRY` and later ones are rows of tables."""

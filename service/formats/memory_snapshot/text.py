@@ -20,7 +20,7 @@ class Texts:
     """Numbered texts.
 
     Args:
-        texts: the texts, by number. The last one also has the number -1.
+        texts: the texts, by number; -1 stands for the last one.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
@@ -87,7 +87,7 @@ def arguments(values: Ints, flags: Ints, keys: Texts, tails: Ints, texts: Texts)
         values: integers, a row for each event and a column for each key.
         flags: bits of each event: bit `i` is set if the event has the integer of column `i`. At least one is set.
         keys: the keys as JSON, each with a colon.
-        tails: number of the text that ends each event's arguments, or -1.
+        tails: number of the text that ends each event's arguments; -1 for the last one.
         texts: the texts, each with the closing bracket.
     """
     values = np.ascontiguousarray(values)

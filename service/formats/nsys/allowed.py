@@ -1,4 +1,4 @@
-"""The tables and columns of an export that are read. No others are: an export holds the environment of the process."""
+"""The tables and columns that are read from an export. Others may hold secrets, such as environment variables."""
 
 from collections.abc import Mapping
 

@@ -36,9 +36,10 @@ def authorize(action: int, first: str | None, second: str | None, _: str | None,
 
 
 def joined(table: str, columns: Sequence[str]) -> str:
-    """Return SQL for the next rows as one text with a line for each: the last row number, the count, and the text.
+    """Return SQL that joins the next rows into one text, a line for each row.
 
-    Null is an empty field. Its parameter is a row number; the rows after it are read.
+    Its result is the last row number, the number of rows, and the text, in which null is an empty field. Its parameter
+    is a row number, after which rows are read.
     """
     form, names = ",".join(["%s"] * len(columns)), ", ".join(map(_quoted, columns))
     lines = (
@@ -51,9 +52,9 @@ def joined(table: str, columns: Sequence[str]) -> str:
 def separate(table: str, columns: Sequence[str], texts: Collection[str] = (), kinds: Collection[int] = ()) -> str:
     """Return SQL for rows as their number and values.
 
-    Integers and null are read as they are. Of `texts`, only texts are read, and other values are null; any other value
-    is the name of its type. With `kinds`, only rows of these event types are read. The parameters are a row number,
-    after which rows are read, and the largest number of rows.
+    A column in `texts` gives its text, or null if the value is no text. Any other column gives its integer or null; a
+    value of another type gives the name of its type. With `kinds`, only rows of these event types are read. The
+    parameters are a row number, after which rows are read, and the largest number of rows.
     """
     values = (_text(column) if column in texts else _integer(column) for column in columns)
     chosen = f" AND eventType IN ({', '.join(map(str, kinds))})" if kinds else ""
