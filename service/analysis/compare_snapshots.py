@@ -1,7 +1,7 @@
 """What changed in memory between two snapshots?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from service.analysis import memory_snapshot
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Comparison, Parameters, Question, RankAnswer, Tables
 from service.analysis.rank_pairs import pair_ranks
-from service.analysis.table import DEVICE, RANK, Column, Columns, count, number, pct, table_of_rows, word
+from service.analysis.table import DEVICE, RANK, Columns, count, number, pct, size, table_of_rows, word
 
 MEASURES = ("start", "peak", "peak_reserved", "end", "segments", "unused")
 """Bytes of a device that are compared, as in the table `devices` of `memory_snapshot`."""
@@ -19,18 +19,14 @@ MEASURES = ("start", "peak", "peak_reserved", "end", "segments", "unused")
 _VERDICT = word("verdict", "`more`, `less` or `same`, by the threshold; `new` or `gone` if only one side has it")
 
 
-def _bytes(name: str, description: str) -> Column:
-    return Column(f"{name}_bytes", "int", "bytes", description)
-
-
 def _compared(name: str, subject: str) -> Columns:
     """Return the columns that compare bytes."""
     return (
-        _bytes(f"base_{name}", f"{subject} of the base"),
-        _bytes(name, subject),
-        _bytes("difference", "difference from the base"),
-        pct("difference", "difference from the base; empty if that is 0"),
-        number("ratio", "that value over the base's; empty if only one side has it, or the base's is 0"),
+        size(f"base_{name}", f"{subject} of the base"),
+        size(name, subject),
+        size("difference", "difference from the base"),
+        pct("difference", "difference in % of the base; empty if only one side has it, or the base's is 0"),
+        number("ratio", "value divided by the base's; empty if only one side has it, or the base's is 0"),
         _VERDICT,
     )
 
@@ -42,7 +38,7 @@ _STACKS = (
     count("base_blocks", "number of blocks of the base that are alive"),
     count("blocks", "number of blocks that are alive"),
     *_compared("held", "sum of these blocks"),
-    word("frames", "innermost frames of the stack that holds the most there, a line for each"),
+    word("frames", "innermost frames of the row's stack with the most bytes, a line for each"),
 )
 _DEVICES = (
     RANK,
@@ -50,38 +46,52 @@ _DEVICES = (
     word("measure", f"{', '.join(f'`{name}`' for name in MEASURES)}, as in `memory_snapshot`"),
     *_compared("value", "bytes"),
 )
-_HELD = (DEVICE, _STACKS[2], count("blocks", "number of blocks"), _bytes("held", "their sum"), _STACKS[-1])
-_VALUES = (DEVICE, _DEVICES[2], _bytes("value", "bytes"))
-"""Columns of the tables of one side: a row for each stack, and for each measure."""
+_HELD = (
+    DEVICE,
+    word("place", "site, or a digest of all frames of the stack; empty if unknown"),
+    _STACKS[2],
+    count("blocks", "number of blocks"),
+    size("held", "their sum"),
+    _STACKS[-1],
+)
+_VALUES = (DEVICE, _DEVICES[2], size("value", "bytes"))
+"""Columns of the tables of one side: a row for each place, and for each measure."""
 
 
 class CompareSnapshotsParameters(Parameters):
     """Parameters of `compare_snapshots`."""
 
-    moment: Literal["peak", "end"] = Field(
-        "peak", description="when the blocks are alive: at each device's peak, or at the end"
-    )
-    by: Literal["site", "stack"] = Field("site", description="what rows are: sites, or whole stacks of the same frames")
+    moment: Literal["peak", "end"] = Field("peak", description="moment to compare: the peak of each device, or the end")
+    by: Literal["site", "stack"] = Field("site", description="what a row stands for: a site, or a stack")
     threshold_pct: float = Field(5, ge=0, description="differences of at most this many % of the base count as `same`")
     least_bytes: int = Field(1_000_000, ge=0, description="differences of at most this many bytes count as `same`")
 
 
 def answer(scope: Scope, parameters: CompareSnapshotsParameters) -> Tables:
-    """Return what holds memory at the moment, by stack, and the sums of the devices."""
+    """Return what holds memory at the moment, by place, and the sums of the devices."""
     from service.analysis.facts.snapshot_memory import snapshot_memory_of  # noqa: PLC0415 - loads numba
     from service.analysis.facts.snapshot_rows import DeviceRows  # noqa: PLC0415 - likewise
 
     snapshot = snapshot_memory_of(scope)
-    names = [column.name for column in memory_snapshot.DEVICES[2:]]
     held, totals = [], []
     for gpu, device in snapshot.devices.items():
         rows = DeviceRows(snapshot, gpu, top=0)
-        sums = dict(zip(names, rows.totals(), strict=False))
+        sums = rows.totals()
         totals += [[gpu, measure, sums[f"{measure}_bytes"]] for measure in MEASURES]
+        places: dict[str | None, list[int]] = {}  # the stack with the most bytes, and the numbers of blocks and bytes
         moment = device.peak if parameters.moment == "peak" else rows.last
-        for stack, blocks, size in zip(*(part.tolist() for part in device.by_stack(moment)), strict=True):
-            held.append([gpu, snapshot.site(stack), blocks, size, snapshot.text(stack)])
+        for stack, blocks, bytes_ in zip(*(part.tolist() for part in device.by_stack(moment)), strict=True):
+            place = snapshot.site(stack) if parameters.by == "site" else _digest(snapshot.text(stack, None))
+            sum_ = places.setdefault(place, [stack, 0, 0])
+            sum_[1] += blocks
+            sum_[2] += bytes_
+        for place, (stack, blocks, bytes_) in places.items():
+            held.append([gpu, place, snapshot.site(stack), blocks, bytes_, snapshot.text(stack)])
     return {"stacks": table_of_rows(_HELD, held), "devices": table_of_rows(_VALUES, totals)}
+
+
+def _digest(text: str | None) -> str | None:
+    return None if text is None else sha256(text.encode()).hexdigest()
 
 
 def compare_sides(
@@ -97,51 +107,32 @@ def compare_sides(
     devices: list[list[Any]] = []
     for pair in pairs:
         rank = pair[1].rank
-        held = [_held(answer.tables["stacks"], parameters.by) for answer in pair]
+        held = [_by_place(answer.tables["stacks"]) for answer in pair]
         for key in {**held[0], **held[1]}:
-            before, after = (side.get(key, _NOTHING) for side in held)
-            place = after if after.largest else before
-            compared = _difference([None if side is _NOTHING else side.bytes for side in (before, after)], parameters)
-            row = [rank, key[0], place.site, before.blocks, after.blocks, *compared, place.frames]
-            stacks.append(row)
-        totals = [_totals(answer.tables["devices"]) for answer in pair]
-        devices += [
-            [rank, *key, *_difference([side.get(key) for side in totals], parameters)]
-            for key in {**totals[0], **totals[1]}
-        ]
+            before, after = (side.get(key) for side in held)
+            shown = after or before or {}
+            compared = _difference([row["held_bytes"] if row else None for row in (before, after)], parameters)
+            counts = [row["blocks"] if row else 0 for row in (before, after)]
+            stacks.append([rank, key[0], shown["site"], *counts, *compared, shown["frames"]])
+        totals = [_by_measure(answer.tables["devices"]) for answer in pair]
+        for key in {**totals[0], **totals[1]}:
+            values = [side.get(key) for side in totals]
+            if any(key in side and side[key] is None for side in totals):
+                continue  # unknown on a side, such as what is reserved before any entry
+            devices.append([rank, *key, *_difference(values, parameters)])
     difference = [column.name for column in _STACKS].index("difference_bytes")
     stacks.sort(key=lambda row: -abs(row[difference]))
     tables = {"stacks": table_of_rows(_STACKS, stacks), "devices": table_of_rows(_DEVICES, devices)}
     return Comparison(tables, notes, skipped)
 
 
-@dataclass
-class _Held:
-    """Blocks of a place: their number and bytes, and the site and frames of the stack with the most bytes."""
-
-    blocks: int = 0
-    bytes: int = 0
-    largest: int = 0
-    site: str | None = None
-    frames: str | None = None
+def _by_place(stacks: pa.Table) -> dict[tuple[int, str | None], dict[str, Any]]:
+    """Return the rows of one side by device and place."""
+    return {(row["device"], row["place"]): row for row in stacks.to_pylist()}
 
 
-_NOTHING = _Held()
-
-
-def _held(stacks: pa.Table, by: str) -> dict[tuple[int, str | None], _Held]:
-    """Return the blocks of each device and place."""
-    places: dict[tuple[int, str | None], _Held] = {}
-    for row in stacks.to_pylist():
-        held = places.setdefault((row["device"], row["site" if by == "site" else "frames"]), _Held())
-        held.blocks += row["blocks"]
-        held.bytes += row["held_bytes"]
-        if row["held_bytes"] > held.largest:
-            held.largest, held.site, held.frames = row["held_bytes"], row["site"], row["frames"]
-    return places
-
-
-def _totals(devices: pa.Table) -> dict[tuple[int, str], int | None]:
+def _by_measure(devices: pa.Table) -> dict[tuple[int, str], int | None]:
+    """Return the values of one side by device and measure; None for an unknown value."""
     return {(row["device"], row["measure"]): row["value_bytes"] for row in devices.to_pylist()}
 
 
@@ -164,7 +155,8 @@ QUESTION = Question(
     short_question="What changed in memory between two snapshots?",
     definition="Exactly two sides, as for `compare`. Of each site, or stack, of a device: the blocks that are alive at"
     " the peak or at the end, as in `memory_snapshot`, and the difference from the base. A difference counts if it"
-    " exceeds both `threshold_pct` and `least_bytes`. The bytes of blocks without a stack have a row without a site.",
+    " exceeds both `threshold_pct` and `least_bytes`. The bytes of blocks without a stack have a row without a site."
+    " Measures that a side does not record are left out.",
     source="https://pytorch.org/docs/stable/torch_cuda_memory.html",
     tables=TABLES,
     parameters=CompareSnapshotsParameters,

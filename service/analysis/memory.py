@@ -6,12 +6,7 @@ from service.analysis.facts.host import ANNOTATION, OP, host_of
 from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
-from service.analysis.table import RANK, Column, count, ns, table_of, word
-
-
-def _bytes(name: str, description: str) -> Column:
-    return Column(f"{name}_bytes", "int", "bytes", description)
-
+from service.analysis.table import RANK, count, ns, size, table_of, word
 
 DEVICE_TYPE = word("device_type", "type of the device as torch names it: CPU, CUDA, …")
 DEVICE_ID = count("device", "number of the device among those of its type; -1 for the CPU")
@@ -23,16 +18,16 @@ DEVICES = (
     DEVICE_ID,
     count("allocations", "number of allocations"),
     count("frees", "number of frees"),
-    _bytes("allocated", "sum of the allocations"),
-    _bytes("freed", "sum of the frees"),
-    _bytes("peak", "the most that was allocated at once; empty if the trace does not record totals (before 2022)"),
+    size("allocated", "sum of the allocations"),
+    size("freed", "sum of the frees"),
+    size("peak", "the most that was allocated at once; empty if the trace does not record totals (before 2022)"),
     ns("peak_at", "first time of the peak"),
-    _bytes("peak_reserved", "the most that the allocator held at once, used and unused"),
-    _bytes("peak_growth", "the largest growth of memory since the trace began"),
+    size("peak_reserved", "the most that the allocator held at once, used and unused"),
+    size("peak_growth", "the largest growth of memory since the trace began"),
     ns("peak_growth_at", "first time of that growth"),
-    _bytes("unfreed", "sum of the allocations that are not freed within the trace"),
+    size("unfreed", "sum of the allocations that are not freed within the trace"),
     count("unfreed_allocations", "number of allocations that are not freed within the trace"),
-    _bytes("before", "sum of the frees of memory that was allocated before the trace"),
+    size("before", "sum of the frees of memory that was allocated before the trace"),
     count("before_frees", "number of frees of memory that was allocated before the trace"),
 )
 CURVE = (
@@ -40,9 +35,9 @@ CURVE = (
     DEVICE_TYPE,
     DEVICE_ID,
     ns("at", "time of the change"),
-    _bytes("allocated", "allocated memory from then on; empty if the trace does not record it"),
-    _bytes("reserved", "memory that the allocator holds from then on; empty if the trace does not record it"),
-    _bytes("growth", "sum of all changes since the trace began, including this one"),
+    size("allocated", "allocated memory from then on; empty if the trace does not record it"),
+    size("reserved", "memory that the allocator holds from then on; empty if the trace does not record it"),
+    size("growth", "sum of all changes since the trace began, including this one"),
 )
 OPERATORS = (
     RANK,
@@ -51,12 +46,12 @@ OPERATORS = (
     word("operator", "name; `ProfilerStep*` stands for all steps"),
     word("kind", "op or annotation"),
     count("calls", "number of calls; an only child of the same name does not count"),
-    _bytes("increase_total", "allocated memory less freed memory in its calls"),
-    _bytes("increase_self", "part of `increase_total_bytes` outside of inner operators and annotations"),
+    size("increase_total", "allocated memory less freed memory in its calls"),
+    size("increase_self", "part of `increase_total_bytes` outside of inner operators and annotations"),
     count("allocations_total", "number of allocations in its calls"),
     count("allocations_self", "part of `allocations_total` outside of inner operators and annotations"),
-    _bytes("allocated_total", "sum of the allocations in its calls"),
-    _bytes("allocated_self", "part of `allocated_total_bytes` outside of inner operators and annotations"),
+    size("allocated_total", "sum of the allocations in its calls"),
+    size("allocated_self", "part of `allocated_total_bytes` outside of inner operators and annotations"),
 )
 AT_PEAK = (
     RANK,
@@ -65,7 +60,7 @@ AT_PEAK = (
     OPERATOR,
     CALLER,
     count("allocations", "number of the operator's allocations that were not freed at the peak"),
-    _bytes("held", "sum of these allocations"),
+    size("held", "sum of these allocations"),
 )
 BLOCKS = (
     RANK,
@@ -74,7 +69,7 @@ BLOCKS = (
     OPERATOR,
     CALLER,
     word("category", "purpose of the block, as in `categories`; empty if unknown"),
-    _bytes("size", "size of the block"),
+    size("size", "size of the block"),
     ns("allocated_at", "time of the allocation; empty if before the trace"),
     ns("freed_at", "time of the free; empty if not within the trace"),
     ns("lasting", "time from the allocation to the free; empty if one is not in the trace"),
@@ -87,8 +82,8 @@ CATEGORIES = (
     word("category", "purpose of the blocks, as in torch's memory timeline; empty if unknown"),
     word("reason", "why the category is unknown"),
     count("blocks", "number of blocks; empty for those that the trace does not record"),
-    _bytes("size", "sum of the blocks' sizes; empty for those that the trace does not record"),
-    _bytes("held_at_peak", "memory of the blocks that were held at the device's peak"),
+    size("size", "sum of the blocks' sizes; empty for those that the trace does not record"),
+    size("held_at_peak", "memory of the blocks that were held at the device's peak"),
 )
 
 

@@ -7,13 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from service.analysis.facts.scope import Scope
+from service.analysis.facts.snapshot_document import NO_SNAPSHOT, is_snapshot
 from service.analysis.question import Parameters, Question, Tables
-from service.analysis.table import DEVICE, RANK, Column, count, ns, number, pct, table_of_rows, word
-
-
-def _bytes(name: str, description: str) -> Column:
-    return Column(f"{name}_bytes", "int", "bytes", description)
-
+from service.analysis.table import DEVICE, RANK, count, ns, number, pct, size, table_of_rows, word
 
 _STACK = count("stack", "number of the stack in the trace's document; empty if unknown")
 _SITE = word("site", "innermost Python frame of the stack, else its innermost frame")
@@ -21,11 +17,11 @@ _FRAMES = word("frames", "innermost frames of the stack, a line for each")
 _BY_STACK = (
     RANK,
     DEVICE,
-    ns("at", "time; empty for the start of a snapshot without entries"),
+    ns("at", "time; empty if it is the start"),
     _STACK,
     _SITE,
     count("blocks", "number of the stack's blocks that are alive"),
-    _bytes("held", "sum of these blocks"),
+    size("held", "sum of these blocks"),
     pct("held", "of all that is active"),
     _FRAMES,
 )
@@ -34,39 +30,39 @@ DEVICES = (
     DEVICE,
     count("allocations", "number of allocations"),
     count("frees", "number of frees"),
-    _bytes("start", "active before the first entry"),
-    _bytes("peak", "the most that was active at once"),
+    size("start", "active before the first entry"),
+    size("peak", "the most that was active at once"),
     ns("peak_at", "first time of the peak; empty if it is the start"),
-    _bytes("peak_reserved_then", "reserved at that time; empty if it is the start"),
-    _bytes("peak_reserved", "the most that was reserved at once; empty without entries"),
-    _bytes("end", "active at the end"),
+    size("peak_reserved_then", "reserved at that time; empty if it is the start"),
+    size("peak_reserved", "the most that was reserved at once; empty without entries"),
+    size("end", "active at the end"),
     count("segments", "number of segments at the end"),
-    _bytes("segments", "sum of the segments at the end"),
-    _bytes("unused", "part of the segments in no active block"),
+    size("segments", "sum of the segments at the end"),
+    size("unused", "part of the segments in no active block"),
     pct("unused", "of the segments"),
-    _bytes("largest_unused", "largest unused block; an allocation beyond it needs a new segment"),
+    size("largest_unused", "largest unused block; an allocation beyond it needs a new segment"),
     count("ooms", "number of allocations that failed because memory ran out"),
 )
 CURVE = (
     RANK,
     DEVICE,
-    ns("at", "time of the change"),
-    _bytes("active", "active from then on"),
-    _bytes("reserved", "reserved from then on"),
+    ns("at", "time of the change; the first row is the start, at the time of the first change"),
+    size("active", "active from then on; in the first row, before"),
+    size("reserved", "reserved from then on"),
 )
 STREAMS = (
     RANK,
     DEVICE,
     count("stream", "stream that the blocks were allocated on"),
-    _bytes("peak", "the most that was active at once"),
+    size("peak", "the most that was active at once"),
     ns("peak_at", "first time of the peak; empty if it is the start"),
-    _bytes("end", "active at the end"),
+    size("end", "active at the end"),
 )
 BLOCKS = (
     RANK,
     DEVICE,
     count("stream", "stream that the block was allocated on"),
-    _bytes("size", "requested size of the block"),
+    size("size", "requested size of the block"),
     ns("allocated_at", "time of the allocation; empty if before the snapshot's first entry"),
     ns("freed_at", "time of the free; empty if alive at the end"),
     count("address", "address of the block"),
@@ -76,13 +72,13 @@ BLOCKS = (
 FRAMES = (
     RANK,
     DEVICE,
-    word("moment", "`peak`, or `live` for that of `live_stacks`"),
-    ns("at", "its time; empty for the start of a snapshot without entries"),
+    word("moment", "`peak`: the peak of the device; `live`: the moment of `live_stacks`"),
+    ns("at", "its time; empty if it is the start"),
     count("id", "number of the row, from 0 for each device and moment; callers are before what they call"),
     count("parent", "row of the caller; empty for the outermost"),
     word("name", "file, line and function; only Python frames, if the stack has any"),
     count("blocks", "number of blocks that are alive and were allocated in the frame or in what it calls"),
-    _bytes("held", "sum of these blocks"),
+    size("held", "sum of these blocks"),
 )
 STEPS = (
     RANK,
@@ -91,23 +87,23 @@ STEPS = (
     word("name", "annotation that begins the step"),
     ns("start", "start of that annotation"),
     ns("end", "start of the next step; of the last, the end of its annotation"),
-    _bytes("start", "active at its start"),
-    _bytes("peak", "the most that was active in it"),
+    size("start", "active at its start"),
+    size("peak", "the most that was active in it"),
     ns("peak_at", "first time of the peak; empty if it is the start"),
-    _bytes("end", "active at its end"),
-    _bytes("allocated", "sum of its allocations"),
-    _bytes("kept", "part of them that is alive at the end of the snapshot"),
+    size("end", "active at its end"),
+    size("allocated", "sum of its allocations"),
+    size("kept", "sum of those that are alive at the end of the snapshot"),
 )
 LEAKS = (
     RANK,
     DEVICE,
     _STACK,
     _SITE,
-    count("steps", "number of steps that left blocks of this stack: they are alive at the end of the snapshot"),
+    count("steps", "number of steps before the last with blocks of this stack that are alive at the end"),
     count("of_steps", "number of all steps but the last, whose blocks may still be in use"),
     count("blocks", "number of these blocks"),
-    _bytes("left", "sum of these blocks"),
-    number("left_per_step_bytes", "their sum per step that left some", "bytes"),
+    size("left", "sum of these blocks"),
+    number("left_per_step_bytes", "`left_bytes` divided by `steps`", "bytes"),
     _FRAMES,
 )
 SEGMENTS = (
@@ -117,11 +113,11 @@ SEGMENTS = (
     count("stream", "stream of the segment"),
     word("type", "small or large"),
     count("expandable", "1 for an expandable segment, else 0"),
-    _bytes("total", "size of the segment"),
-    _bytes("active", "sum of its active blocks, rounded as the allocator does"),
-    _bytes("requested", "requested sizes of these blocks"),
-    _bytes("unused", "part of the segment in no active block"),
-    _bytes("largest_unused", "its largest unused block"),
+    size("total", "size of the segment"),
+    size("active", "sum of its active blocks, rounded as the allocator does"),
+    size("requested", "requested sizes of these blocks"),
+    size("unused", "part of the segment in no active block"),
+    size("largest_unused", "its largest unused block"),
     count("blocks", "number of blocks"),
     count("unused_blocks", "number of unused blocks"),
     _SITE,
@@ -130,8 +126,8 @@ SEGMENT_BLOCKS = (
     RANK,
     DEVICE,
     word("segment", "address of the segment, as in `segments`"),
-    _bytes("offset", "bytes of the segment before the block"),
-    _bytes("size", "requested size of the block"),
+    size("offset", "bytes of the segment before the block"),
+    size("size", "requested size of the block"),
     _STACK,
     _SITE,
 )
@@ -139,10 +135,10 @@ OOMS = (
     RANK,
     DEVICE,
     ns("at", "time of the failed allocation"),
-    _bytes("failed", "size of the failed allocation"),
-    _bytes("device_free", "free memory of the device at that time"),
-    _bytes("active", "active bytes at that time"),
-    _bytes("reserved", "reserved bytes at that time"),
+    size("failed", "size of the failed allocation"),
+    size("device_free", "free memory of the device at that time"),
+    size("active", "active bytes at that time"),
+    size("reserved", "reserved bytes at that time"),
     _SITE,
 )
 TABLES = {
@@ -166,7 +162,7 @@ _OOMS = """
 SELECT device, ts_ns, bytes, try_cast(args->>'Device Free' AS BIGINT) AS free,
     try_cast(args->>'Total Allocated' AS BIGINT) AS active, try_cast(args->>'Total Reserved' AS BIGINT) AS reserved,
     args->>'Site' AS site
-FROM events WHERE name = '[OutOfMemory]' AND ts_ns NOTNULL AND device NOTNULL ORDER BY ts_ns, position LIMIT $top
+FROM events WHERE name = '[OutOfMemory]' AND ts_ns NOTNULL AND device NOTNULL ORDER BY ts_ns, position
 """
 
 
@@ -203,13 +199,13 @@ def answer(scope: Scope, parameters: MemorySnapshotParameters) -> Tables:
 
     snapshot, steps = snapshot_memory_of(scope), steps_of(scope, parameters.step_name)
     rows: dict[str, list[list[Any]]] = {name: [] for name in TABLES}
-    failures = scope.table(_OOMS, top=parameters.top).to_pylist()
+    failures = scope.table(_OOMS).to_pylist()
     for gpu, device in snapshot.devices.items():
         of_device = DeviceRows(snapshot, gpu, parameters.top)
         own = [failure for failure in failures if failure["device"] == gpu]
         moment = of_device.last if parameters.at_ns is None else device.change_at(parameters.at_ns)
         tables: dict[str, Iterable[list[Any]]] = {
-            "devices": [[*of_device.totals(), len(own)]],
+            "devices": [[*of_device.totals().values(), len(own)]],
             "curve": of_device.curve(parameters.points),
             "streams": of_device.streams(),
             "peak_stacks": of_device.stacks(device.peak),
@@ -223,7 +219,7 @@ def answer(scope: Scope, parameters: MemorySnapshotParameters) -> Tables:
             "leaks": of_device.leaks(steps),
             "segments": of_device.segments(),
             "segment_blocks": of_device.segment_blocks(parameters.rows),
-            "ooms": ([failure[name] for name in _OOM_COLUMNS] for failure in own),
+            "ooms": ([failure[name] for name in _OOM_COLUMNS] for failure in own[: parameters.top]),
             "oom_stacks": chain.from_iterable(
                 of_device.stacks(device.change_at(failure["ts_ns"]), failure["ts_ns"])
                 for failure in own[:_OOM_STACKS_OF]
@@ -236,9 +232,7 @@ def answer(scope: Scope, parameters: MemorySnapshotParameters) -> Tables:
 
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace is not a memory snapshot."""
-    from service.analysis.facts.snapshot_memory import NO_SNAPSHOT, snapshot_member  # noqa: PLC0415 - loads numba
-
-    return NO_SNAPSHOT if snapshot_member(scope) is None else None
+    return None if is_snapshot(scope) else NO_SNAPSHOT
 
 
 QUESTION = Question(
@@ -250,9 +244,8 @@ QUESTION = Question(
     " the replay is exact: the allocator rounds them up, so that `segments.active_bytes` is larger. If the health of"
     " the trace has `replay_contradiction`, the snapshot contradicts itself. In a part of a snapshot, the bytes of"
     " blocks outside of the part have no stack. A step lasts from the start of its annotation to the start of the next"
-    " one. A stack leaks if it leaves blocks in two steps or more: blocks that are alive at the end of the snapshot,"
-    " though a later step was begun. A curve with more changes than the requested points is reduced to the minimum and"
-    " maximum of equally long intervals.",
+    " one. A stack leaks if, in at least two steps before the last one, it allocates blocks that are still alive at the"
+    " end. A curve with more changes than `points` has the extremes of equally long intervals.",
     source="https://pytorch.org/docs/stable/torch_cuda_memory.html",
     tables=TABLES,
     parameters=MemorySnapshotParameters,

@@ -125,7 +125,7 @@ def _window(timeline: Timeline, steps: Ints, parameters: OverviewParameters) -> 
     bounds = timeline.bounds(len(timeline.of_kind(STREAM, THREAD))) or ()
     changes = [timeline.points(number)[0][[0, -1]].tolist() for number in timeline.of_kind(MEMORY)]
     first = min([*bounds[:1], *steps[1].tolist(), *(at for at, _ in changes)])
-    last = max([*bounds[1:], *steps[2].tolist(), *(at for _, at in changes)])
+    last = max([*bounds[1:], *steps[2].tolist(), *(at + 1 for _, at in changes)])
     start = first if parameters.from_ns is None else parameters.from_ns
     end = max(last, first + 1) if parameters.to_ns is None else parameters.to_ns
     if end <= start:

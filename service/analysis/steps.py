@@ -14,6 +14,7 @@ from service.analysis.facts.activity import (
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.scope import WORK, Scope
+from service.analysis.facts.snapshot_document import is_snapshot
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
 from service.analysis.question import Question, Tables
 from service.analysis.table import RANK, count, ns, number, pct, table_of, table_of_rows, word
@@ -103,6 +104,8 @@ def hidden_communication(windows: Windows, covers: list[Coverage]) -> dict[str, 
 
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has neither work on a device nor operators or calls on a host; None if it has."""
+    if not scope.has_work and is_snapshot(scope):
+        return "This trace is a memory snapshot, which has no times of work."
     lasts = scope.has_slice(f"(cat IN {WORK} OR cat IN {OPS} OR {scope.is_call})")
     return None if lasts else "This trace has no work on a device, and no operators or calls on a host."
 

@@ -43,6 +43,11 @@ def ns(name: str, description: str) -> Column:
     return Column(f"{name}_ns", "int", "ns", description)
 
 
+def size(name: str, description: str) -> Column:
+    """Make a column of whole bytes."""
+    return Column(f"{name}_bytes", "int", "bytes", description)
+
+
 def pct(name: str, description: str) -> Column:
     """Make a column of percentages."""
     return Column(f"{name}_pct", "double", "%", description)

@@ -29,7 +29,7 @@ def open_trace(
 
     Raises:
         NotJson: no format recognises the file, but it has another known format.
-        NotATrace: no format recognises the file, and its format is unknown, or known as one that is not read.
+        NotATrace: no format recognises the file, and its format is unknown, or it is one of `UNREAD`.
     """
     start = file_head(file)
     compression = compression_of(start)

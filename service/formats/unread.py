@@ -7,6 +7,7 @@ from typing import NamedTuple
 from service.trace.errors import NotATrace
 
 _HEAD = 4096  # bytes in which a report shows what it is
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class UnreadFile(NamedTuple):
@@ -31,6 +32,8 @@ def is_perfetto_trace(start: bytes) -> bool:
 
     Each packet is field 1 of the message ``Trace``: https://perfetto.dev/docs/reference/trace-packet-proto.
     """
+    if not _CONTROL.search(start[:64]):  # text that starts with an empty line has none
+        return False
     at, packets = 0, 0
     while packets < 2 and start[at : at + 1] == b"\n":
         size, shift, at = 0, 0, at + 1
@@ -39,8 +42,6 @@ def is_perfetto_trace(start: bytes) -> bool:
             size, shift, at = size | (byte & 0x7F) << shift, shift + 7, at + 1
             if byte < 0x80:
                 break
-        if size == 0 or start[at : at + 1] in (b"", b"{", b"[", b'"', b" ", b"\n"):
-            return False
         packets, at = packets + 1, at + size
     return packets == 2 or (packets == 1 and at >= len(start))
 
@@ -48,17 +49,17 @@ def is_perfetto_trace(start: bytes) -> bool:
 UNREAD = (
     UnreadFile(
         is_perfetto_trace,
-        "a Perfetto trace in protobuf. Open it at ui.perfetto.dev; or write JSON instead, as"
+        "a protobuf, as Perfetto's own traces are. Open those at ui.perfetto.dev; or write JSON instead, as"
         ' torch.profiler does with `export_chrome_trace("trace.json.gz")`, and rocprofv3 with `--output-format json`',
     ),
     UnreadFile(
-        _matches(rb'\A\s*\{\s*"schema"\s*:\s*"[^"]*"(?!(?s:.)*"traceEvents")(?s:.)*"nodes"\s*:\s*\['),
-        "an execution trace, which has operators without times of devices. Upload the trace that torch.profiler wrote"
+        _matches(rb'\A\s*\{\s*"schema"\s*:\s*"\d+\.\d+[^"]*"(?!(?s:.)*"traceEvents")(?s:.)*"nodes"\s*:\s*\['),
+        "an execution trace: it has operators, but no times of GPU work. Upload the trace that torch.profiler wrote"
         " in the same run",
     ),
     UnreadFile(
         _matches(rb"\A\s*\[\s*\[\s*-?\d"),
-        "a memory timeline of `export_memory_timeline`, which PyTorch has given up. Record a memory snapshot instead:"
+        "a memory timeline of `export_memory_timeline`, which PyTorch has deprecated. Record a memory snapshot instead:"
         " `torch.cuda.memory._record_memory_history()`, and later `torch.cuda.memory._dump_snapshot(path)`",
     ),
     UnreadFile(

@@ -45,7 +45,7 @@ class SectionPlan:
         title: its heading.
         analysis: the analysis that answers it.
         blocks: the function that makes its content.
-        if_known: whether a report without that answer lacks the section, rather than gives the reason in it.
+        if_known: whether the section is left out if the analysis does not apply; otherwise it gives the reason.
     """
 
     title: str

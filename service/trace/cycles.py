@@ -34,14 +34,18 @@ class Cycles:
 def cycles_of(summaries: Sequence[Summary]) -> Cycles:
     """Return the cycles of traces, from their summaries.
 
-    Memory snapshots beside other traces belong to the first cycle: a snapshot covers the run, not one repetition.
+    Memory snapshots are numbered among themselves: they are no repetitions of the schedule of traces beside them.
     """
-    others = [place for place, summary in enumerate(summaries) if not summary.is_memory_snapshot]
-    if not others or len(others) == len(summaries):
-        return _cycles_of(summaries)
-    cycles = _cycles_of([summaries[place] for place in others])
-    numbers = dict(zip(others, cycles.numbers, strict=True))
-    return Cycles([numbers.get(place, 0) for place in range(len(summaries))], cycles.rule)
+    snapshots = [place for place, summary in enumerate(summaries) if summary.is_memory_snapshot]
+    traces = [place for place, summary in enumerate(summaries) if not summary.is_memory_snapshot]
+    numbers = [0] * len(summaries)
+    rule: Rule = "rank"
+    for places in (snapshots, traces):
+        cycles = _cycles_of([summaries[place] for place in places])
+        rule = cycles.rule if places else rule
+        for place, number in zip(places, cycles.numbers, strict=True):
+            numbers[place] = number
+    return Cycles(numbers, rule)
 
 
 def _cycles_of(summaries: Sequence[Summary]) -> Cycles:

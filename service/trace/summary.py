@@ -201,7 +201,7 @@ class Summary:
 
     @property
     def is_memory_snapshot(self) -> bool:
-        """Whether the trace is a memory snapshot, also a part of one, and not merged with a trace of device work."""
+        """Whether the trace is a memory snapshot or a part of one. A merge with a trace of GPU work is not."""
         categories = {key.partition("|")[2] for key in self.counts}
         return not self.streams and not categories.isdisjoint({SNAPSHOT_CATEGORY, BLOCK_CATEGORY})
 

@@ -13,7 +13,8 @@ from service.analysis.table import schema_of
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask
 from tests.conftest import scaled
-from tests.snapshots import BASE, MB, STACKS, entry, frame, freed, pickled, snapshot
+from tests.snapshots import BASE, MB, STACKS, START_US, block, entry, frame, freed, pickled, segment, snapshot
+from tests.traces import TraceShape, write_trace
 
 Blocks = list[tuple[int, int]]
 
@@ -102,6 +103,43 @@ def test_end_is_compared_if_asked_for(tmp_path: Path, ask: Ask) -> None:
         (5 * MB, 0, "gone"),
         (3 * MB, 3 * MB, "same"),
     ]
+
+
+def test_measures_that_a_side_does_not_record_are_left_out(tmp_path: Path, ask: Ask) -> None:
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickled(snapshot([], segments=[segment(BASE, 2 * MB, [block(BASE, MB)])])))
+
+    rows = ask("compare_snapshots", path, path)["devices"]
+    assert {row["measure"] for row in rows} == {"start", "peak", "end", "segments", "unused"}
+    assert {row["verdict"] for row in rows} == {"same"}
+
+
+def test_stacks_that_differ_only_in_their_outermost_frames_are_separate(tmp_path: Path, ask: Ask) -> None:
+    inner = [frame(line) for line in range(50)]
+    paths = [
+        written(tmp_path / f"{line}.pickle", [entry("alloc", BASE, 5 * MB, 1, frames=[*inner, frame(line, "main")])])
+        for line in (1, 2)
+    ]
+    rows = ask("compare_snapshots", *paths, by="stack")["stacks"]
+    assert sorted(row["verdict"] for row in rows) == ["gone", "new"]
+
+
+def test_run_with_a_snapshot_beside_a_trace_equals_itself(tmp_path: Path, ask: Ask) -> None:
+    notes = [
+        {"stage": stage, "name": "ProfilerStep#0", "device": 0, "time_us": START_US + at}
+        for stage, at in (("START", 0), ("END", 9))
+    ]
+    memory = tmp_path / "memory_rank0.pickle"
+    memory.write_bytes(pickled(snapshot(allocations([(1, 1)]), external_annotations=notes)))
+    trace = write_trace(tmp_path / "rank0.json", TraceShape(rank=0, world_size=1))
+
+    answer = ask("compare", trace, memory, base=[trace, memory])
+
+    assert {row["verdict"] for table in answer.values() for row in table} == {"same"}
+    assert [skipped["name"] for skipped in answer.answer.skipped] == ["memory_rank0.pickle"] * 2
+    assert {row["verdict"] for row in ask("compare_snapshots", trace, memory, base=[trace, memory])["stacks"]} == {
+        "same"
+    }
 
 
 def test_other_traces_have_a_reason(tmp_path: Path, ask: Ask) -> None:

@@ -158,13 +158,34 @@ def test_streams_have_their_own_peaks(tmp_path: Path, ask: Ask) -> None:
 def test_curve_has_each_change_or_the_extremes(small: Path, tmp_path: Path, ask: Ask) -> None:
     curve = ask("memory_snapshot", small)["curve"]
 
-    assert [(row["at_ns"], row["active_bytes"]) for row in curve] == [(1000, 3 * MB), (3000, 8 * MB), (6000, 5 * MB)]
+    assert [(row["at_ns"], row["active_bytes"]) for row in curve] == [
+        (1000, 0),
+        (1000, 3 * MB),
+        (3000, 8 * MB),
+        (6000, 5 * MB),
+    ]
     assert {row["reserved_bytes"] for row in curve} == {20 * MB}
 
     figures = write_large(tmp_path / "large.pickle", 30_000, live=100)
     thinned = ask("memory_snapshot", tmp_path / "large.pickle", points=50)["curve"]
-    assert len(thinned) <= 53
+    assert len(thinned) <= 2 * 53 + 1
     assert max(row["active_bytes"] for row in thinned) == figures["peak_bytes"]
+
+
+@needs_shared
+@pytest.mark.parametrize("name", GOLDEN)
+def test_curve_and_devices_agree(name: str, ask: Ask) -> None:
+    answer = ask("memory_snapshot", INPUTS / GOLDEN[name], points=10)
+
+    for device in answer["devices"]:
+        curve = [row for row in answer["curve"] if row["device"] == device["device"]]
+        if curve:
+            assert curve[0]["active_bytes"] == device["start_bytes"]
+            assert curve[-1]["active_bytes"] == device["end_bytes"]
+            assert max(row["active_bytes"] for row in curve) == device["peak_bytes"]
+            assert max(row["reserved_bytes"] for row in curve) == device["peak_reserved_bytes"]
+        at = {row["at_ns"] for row in answer["peak_stacks"] if row["device"] == device["device"]}
+        assert at <= {device["peak_at_ns"]}
 
 
 def test_blocks_of_segments_have_their_places(small: Path, ask: Ask) -> None:

@@ -196,3 +196,16 @@ def test_overview_of_a_real_trace_adds_up_to_its_breakdown(ask: Ask, bins: int) 
         sums = {name: sum(row[name] or 0 for row in streams["bins"]) for name in NAMES.values()}
         assert sums == {name: breakdown[name] for name in NAMES.values()}
     assert max(row["busy_ns"] for row in tracks) <= breakdown["busy_ns"] <= sum(row["busy_ns"] for row in tracks)
+
+
+def test_window_has_the_last_change_of_memory(ask: Ask) -> None:
+    changes = [
+        {
+            "ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": at, "pid": 1, "tid": 1, "s": "t",
+            "args": {"Device Type": 1, "Device Id": 0, "Bytes": 10, "Addr": at, "Total Allocated": 10 * at},
+        }
+        for at in (1, 2, 3)
+    ]  # fmt: skip
+    answer = ask("overview", changes, bins=4)
+    assert [(row["start_ns"], row["end_ns"]) for row in answer["window"]] == [(1000, 3001)]
+    assert max(row["allocated_bytes"] for row in answer["memory"]) == 30

@@ -27,13 +27,13 @@ KINDS = {
     b"[2026-06-26 01:39:55,722] [INFO] rank=0 | comm op: all_gather | time (ms): 9.46": "a report of DeepSpeed",
     b"-------  ------\n   Name    Self CPU %   \n": "the table of `key_averages()`",
     b"Processing [report.sqlite]...\n\nTime (%),Total Time (ns),Instances,Name\n": "a summary of `nsys stats`",
-    PACKET + PACKET: "a Perfetto trace",
-    b"\n\xff\xff\x03\xe2\x03" + bytes(2000): "a Perfetto trace",
+    PACKET + PACKET: "a protobuf",
+    b"\n\xff\xff\x03\xe2\x03" + bytes(2000): "a protobuf",
 }
 FILES = {
     "et_*.json": "an execution trace",
     "memtl_*.json*": "a memory timeline",
-    "pftrace_*": "a Perfetto trace",
+    "pftrace_*": "a protobuf",
     "text_deepspeed_*": "a report of DeepSpeed",
     "text_key_averages.txt": "the table of `key_averages()`",
     "text_nsys_*": "a summary of `nsys stats`",
@@ -75,9 +75,11 @@ def test_traces_are_taken_for_no_other_file(path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"\n", b"\n\n{", b"[", b"[]", b'\n{"traceEvents": []}', b'{"schemaVersion": 1, "traceEvents": []}',
-        b'{"schema": "mine", "traceEvents": []}', b'[{"ph": "X"}]', b'{"traceEvents": [{"name": "Comm. Op"}]}',
-        b'{"about": "------ DeepSpeed Flops Profiler ------ | comm op: x", "traceEvents": []}', b'{"schema": "a", "b',
+        b"\n[]", b"\n{}", b'\n{\t"traceEvents":[]}', b'\n \r\n{"traceEvents": []}', b'\n[\t{"ph":"X","name":"a"}]',
+        b"\nHello", b'\n\t\t{"a": 1,\n\t\t"traceEvents": [{}]}', b"", b"\n", b"\n\n{", b"[", b"[]",
+        b'\n{"traceEvents": []}', b'{"schemaVersion": 1, "traceEvents": []}', b'{"schema": "1.0", "traceEvents": []}',
+        b'[{"ph": "X"}]', b'{"traceEvents": [{"name": "Comm. Op"}]}', b'{"schema": "mine", "nodes": [1], "traceE',
+        b'{"about": "------ DeepSpeed Flops Profiler ------ | comm op: x", "traceEvents": []}', b'{"schema": "1.0", "b',
         b'[{"name": "[2026-06-26 01:39:55,722] | comm op: x"}, {"name": "Time (%),Total Time (ns),"}]',
     ],
 )  # fmt: skip

@@ -92,7 +92,7 @@ def test_map_of_memory_names_the_block_under_the_pointer(page: Page, server: Ser
     bar.hover(position={"x": width * 0.3, "y": 5})
     expect(page.locator(".tooltip")).to_contain_text("forward · model.py:12")
     bar.hover(position={"x": width * 0.9, "y": 5})
-    expect(page.locator(".tooltip")).to_contain_text("unused")
+    expect(page.locator(".tooltip")).to_contain_text("unused, or a block that is not listed")
 
 
 def test_moment_is_chosen_by_an_option(page: Page, server: Server, snapshot_id: str) -> None:
@@ -106,7 +106,7 @@ def test_leaks_stand_out(page: Page, server: Server, leaking_id: str) -> None:
     page.goto(f"{server.url}/traces/{leaking_id}")
 
     expect(page.get_by_test_id("snapshot-findings")).to_have_text(
-        "forward · model.py:11 leaves memory behind in 3 of 3 steps: 300 kB, 100 kB a step."
+        "GPU 0: forward · model.py:11 leaves memory behind in 3 of 3 steps: 300 kB, 100 kB a step."
     )
     expect(page.get_by_test_id("verdict-sentence")).to_have_text(
         [
@@ -116,7 +116,7 @@ def test_leaks_stand_out(page: Page, server: Server, leaking_id: str) -> None:
     )
     page.get_by_test_id("verdict-analysis").click()
     panel = page.get_by_test_id("analyses")
-    assert {mark["bar"] for mark in marks(panel, "snapshot_leaks")} == {"forward · model.py:11"}
+    assert {mark["bar"] for mark in marks(panel, "snapshot_leaks")} == {"forward · model.py:11 · GPU 0"}
     assert len(marks(panel, "snapshot_steps")) == 8
 
 

@@ -102,14 +102,15 @@ def answered(answer: Json, arguments: AnswerArguments) -> str:
 
 def _listed(arguments: AnalyseArguments, analyses: list[Json]) -> str:
     names = ("analysis", "answers", "not_applicable_because")
-    rows = [
-        [name, analysis["answers"], _TWO_SIDES if name in COMPARISONS else analysis["reason"]]
-        for analysis in analyses
-        for name in [analysis["name"]]
-    ]
+    rows = [[analysis["name"], analysis["answers"], _reason_against(analysis)] for analysis in analyses]
     reply = Reply(arguments.model_copy(update={"max_rows": max(arguments.max_rows, len(rows))}))
     reply.table(Table("analyses", names, rows[arguments.offset :], len(rows), arguments.offset))
     return reply.text()
+
+
+def _reason_against(analysis: Json) -> str | None:
+    reason: str | None = analysis["reason"]
+    return _TWO_SIDES if analysis["name"] in COMPARISONS else reason
 
 
 def _explained(arguments: AnalyseArguments, analyses: list[Json]) -> str:

@@ -1,4 +1,4 @@
-"""Few points that show a level over time, such as memory."""
+"""Reduction of a curve, such as memory over time, to a few points."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from service.analysis.facts.intervals import Ints
 
 
 def thinned(at: Ints, level: Ints, points: int) -> Ints:
-    """Return the rows of all values or, if there are more than `points`, of the extremes of equally long intervals.
+    """Return the rows to keep: all, or of more than `points` the lowest and highest of equal intervals, and the last.
 
     Args:
         at: time of each value, in order.
         level: the values.
-        points: the number of points, about.
+        points: approximate number of rows to keep.
     """
     if len(at) <= points:
         return np.arange(len(at))

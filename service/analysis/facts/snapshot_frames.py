@@ -8,12 +8,9 @@ from service.analysis.facts.intervals import Ints
 from service.analysis.facts.snapshot_memory import SnapshotMemory
 from service.attribution import nesting
 
-UNKNOWN = "unknown stack"
-"""Name of the row of blocks without a stack."""
-
 
 class FrameTree(NamedTuple):
-    """The rows of a tree, by falling bytes: each is a frame as called by that of its parent.
+    """Rows of a call tree, the most bytes first. Each row is a frame under its caller.
 
     Attributes:
         parents: the row of the caller, or -1.
@@ -37,24 +34,19 @@ def frame_tree(snapshot: SnapshotMemory, held: tuple[Ints, Ints, Ints], most: in
         most: the largest number of rows.
     """
     stacks, blocks, sizes = (part[held[2] > 0] for part in held)
-    paths = [snapshot.python_path(stack) or [UNKNOWN] for stack in stacks.tolist()]
-    words = list(dict.fromkeys(word for path in paths for word in path))
-    number_of = {word: number for number, word in enumerate(words)}
-    names = np.array([number_of[word] for path in paths for word in path], np.int32)
-    ends = np.cumsum([0, *map(len, paths)])
+    numbers, ends = snapshot.paths(stacks)
+    names = numbers.astype(np.int32)
     parents = np.arange(-1, len(names) - 1, dtype=np.int32)
-    parents[ends[:-1]] = nesting.NONE
+    parents[np.append(0, ends[:-1])[: len(ends)]] = nesting.NONE
     rows, count = nesting.path_codes(parents, names)
     firsts = nesting.first_indices(rows, count)
     callers = np.append(rows, np.int32(nesting.NONE))[parents[firsts]]
-    sums = [
-        nesting.subtree_sums(callers, nesting.sum_by_key(rows[ends[1:] - 1], part, count)) for part in (blocks, sizes)
-    ]
+    sums = [nesting.subtree_sums(callers, nesting.sum_by_key(rows[ends - 1], part, count)) for part in (blocks, sizes)]
     listed = np.argsort(-sums[1], kind="stable")[:most]  # a caller has no fewer bytes, and a lower number
     number = np.full(count + 1, nesting.NONE, np.int64)
     number[listed] = np.arange(len(listed))
     return FrameTree(
         number[callers[listed]],
-        [words[name] for name in names[firsts[listed]].tolist()],
+        [snapshot.frames[name] for name in names[firsts[listed]].tolist()],
         *(part[listed] for part in sums),
     )

@@ -7,20 +7,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.analysis.facts.intervals import Ints
+from service.analysis.facts.intervals import Flags, Ints
 from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
+from service.analysis.facts.snapshot_document import NO_SNAPSHOT, snapshot_member
 from service.formats.memory_snapshot import pairing
 from service.formats.memory_snapshot.pairing import NONE
 from service.formats.memory_snapshot.stacks import Frame, frame_text, is_python, site_of
 from service.trace.errors import NotApplicable
-from service.trace.process_groups import member_of_rank
 
-MEMBER = "memorySnapshot"
-"""Member of the document of a snapshot that has its stacks and segments."""
-NO_SNAPSHOT = "This trace is not a memory snapshot, as torch.cuda.memory._dump_snapshot writes."
 FRAMES_MAX = 40
 """Largest number of frames of a stack's text."""
+UNKNOWN = "unknown stack"
+"""Name of the frame of blocks without a stack."""
 
 _ALIVE = """
 SELECT device, stream, bytes, try_cast(args->>'Addr' AS BIGINT) AS address, try_cast(args->>'Stack' AS BIGINT) AS stack
@@ -155,32 +154,54 @@ class SnapshotMemory:
             for number in sorted(numbers)
         }
         self.segments: Mapping[str, list[Any]] = member["segments"]
-        self._frames = [(name, file, int(line)) for name, file, line in member["frames"]]
+        self._frames: list[Frame] = [(name, file, int(line)) for name, file, line in member["frames"]]
         self._stacks: Sequence[Sequence[float]] = member["stacks"]
+
+    @cached_property
+    def frames(self) -> list[str]:
+        """The frames as text, and last `UNKNOWN`, which stands for the frame of a stack that is not known."""
+        return [*map(frame_text, self._frames), UNKNOWN]
 
     def site(self, stack: int) -> str | None:
         """Return the innermost Python frame of a stack as text; None if there is no such stack."""
         return site_of(self._frames_of(stack))
 
-    def text(self, stack: int) -> str | None:
+    def text(self, stack: int, most: int | None = FRAMES_MAX) -> str | None:
         """Return the innermost frames of a stack as text, a line for each; None if there is no such stack."""
         frames = self._frames_of(stack)
-        return "\n".join(map(frame_text, frames[:FRAMES_MAX])) if frames else None
+        return "\n".join(map(frame_text, frames[:most])) if frames else None
 
-    def python_path(self, stack: int) -> list[str]:
-        """Return the Python frames of a stack as text, outermost first; all frames if none is of Python."""
-        frames = self._frames_of(stack)
-        shown = [frame for frame in frames if is_python(frame)] or frames
-        return [frame_text(frame) for frame in reversed(shown)]
+    def paths(self, stacks: Ints) -> tuple[Ints, Ints]:
+        """Return the frames of stacks from the outermost: numbers of `frames`, and the end of each stack among them.
+
+        If a stack has frames of Python, its other frames are left out.
+        """
+        all_frames, ends = self._all_frames
+        unknown = (stacks < 0) | (stacks >= len(ends))
+        chosen = np.where(unknown, 0, stacks)
+        last = np.append(ends, 0)[chosen]
+        lengths = np.where(unknown, 0, last - np.append(np.append(0, ends[:-1]), 0)[chosen])
+        last, lengths = np.where(lengths == 0, len(all_frames), last), np.maximum(lengths, 1)
+        owners = np.repeat(np.arange(len(stacks)), lengths)
+        places = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        frames = all_frames[last[owners] - 1 - places]
+        is_python_frame = self._is_python[frames]
+        kept = is_python_frame | ~(np.bincount(owners, is_python_frame, len(stacks)) > 0)[owners]
+        return frames[kept], np.cumsum(np.bincount(owners[kept], minlength=len(stacks)))
+
+    @cached_property
+    def _all_frames(self) -> tuple[Ints, Ints]:
+        """Numbers of the frames of all stacks and last that of `UNKNOWN`, and the end of each stack among them."""
+        numbers = np.fromiter((int(number) for stack in self._stacks for number in stack), np.int64)
+        ends = np.cumsum(np.fromiter(map(len, self._stacks), np.int64), dtype=np.int64)
+        return np.append(numbers, len(self._frames)), ends
+
+    @cached_property
+    def _is_python(self) -> Flags:
+        return np.array([*map(is_python, self._frames), False])
 
     def _frames_of(self, stack: int) -> list[Frame]:
         return [self._frames[int(number)] for number in self._stacks[stack]] if 0 <= stack < len(self._stacks) else []
-
-
-def snapshot_member(scope: Scope) -> Mapping[str, Any] | None:
-    """Return what the document has of a memory snapshot; None if the trace is none."""
-    member = member_of_rank(scope.envelope, scope.rank, MEMBER)
-    return member if isinstance(member, Mapping) and {"frames", "stacks", "segments"} <= member.keys() else None
 
 
 def snapshot_memory_of(scope: Scope) -> SnapshotMemory:

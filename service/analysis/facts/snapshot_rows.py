@@ -37,28 +37,34 @@ class DeviceRows:
         """The last change; -1 if there is none."""
         return len(self._device.at) - 1
 
-    def totals(self) -> list[int | float | None]:
-        """Return the sums of the device, without the number of its failures."""
+    def totals(self) -> dict[str, int | float | None]:
+        """Return the sums of the device by their columns, without the number of its failures."""
         device, peak, last = self._device, self._device.peak, self.last
         columns = self._snapshot.segments
         total, active = (int(sum(columns[name][place] for place in self._segments)) for name in ("total", "active"))
-        return [
-            int((device.bytes > 0).sum()),
-            int((device.bytes < 0).sum()),
-            device.at_start,
-            device.active_after(peak),
-            int(device.at[peak]) if peak >= 0 else None,
-            int(device.reserved[peak]) if peak >= 0 else None,
-            int(device.reserved.max()) if last >= 0 else None,
-            device.active_after(last),
-            *(len(self._segments), total, total - active, 100 * (total - active) / total if total else None),
-            int(max((columns["largest_free"][place] for place in self._segments), default=0)),
-        ]
+        return {
+            "allocations": int((device.bytes > 0).sum()),
+            "frees": int((device.bytes < 0).sum()),
+            "start_bytes": device.at_start,
+            "peak_bytes": device.active_after(peak),
+            "peak_at_ns": self._time(peak),
+            "peak_reserved_then_bytes": int(device.reserved[peak]) if peak >= 0 else None,
+            "peak_reserved_bytes": int(device.reserved.max()) if last >= 0 else None,
+            "end_bytes": device.active_after(last),
+            "segments": len(self._segments),
+            "segments_bytes": total,
+            "unused_bytes": total - active,
+            "unused_pct": 100 * (total - active) / total if total else None,
+            "largest_unused_bytes": int(max((columns["largest_free"][place] for place in self._segments), default=0)),
+        }
 
     def curve(self, points: int) -> Rows:
-        """Yield time, active and reserved bytes."""
+        """Yield time, active and reserved bytes: at the start, and from each change on that is kept."""
         device = self._device
-        for row in thinned(device.at, device.active, points).tolist():
+        if self.last >= 0:
+            yield [int(device.at[0]), device.at_start, int(device.reserved[0])]
+        kept = np.union1d(*(thinned(device.at, level, points) for level in (device.active, device.reserved)))
+        for row in kept.tolist():
             yield [int(device.at[row]), int(device.active[row]), int(device.reserved[row])]
 
     def streams(self) -> Iterable[list[Any]]:
@@ -137,16 +143,17 @@ class DeviceRows:
             yield [index, *bounds, *memory]
 
     def leaks(self, steps: SnapshotSteps) -> Rows:
-        """Yield the stacks that leave blocks in several steps."""
-        for leak in leaking_stacks(self._device, steps)[: self._top]:
+        """Yield the stacks that leave blocks in several steps; blocks without a stack are left out."""
+        leaks = [leak for leak in leaking_stacks(self._device, steps) if self._snapshot.site(leak.stack) is not None]
+        for leak in leaks[: self._top]:
             yield [
                 *(*self._named(leak.stack), leak.steps, len(steps.names) - 1),
                 *(leak.blocks, leak.bytes, leak.bytes / leak.steps, self._snapshot.text(leak.stack)),
             ]
 
     def _time(self, change: int) -> int | None:
-        """Return the time of a change, or the first time for the start."""
-        return int(self._device.at[max(change, 0)]) if self.last >= 0 else None
+        """Return the time of a change; None for the start."""
+        return int(self._device.at[change]) if change >= 0 else None
 
     def _named(self, stack: int) -> tuple[int | None, str | None]:
         """Return the number and the site of a stack."""

@@ -1,7 +1,7 @@
 // What a memory snapshot shows at a glance: the peak of each GPU, who held it, and what is left behind.
 import { deviceOf, siteLabel } from "./analyses/snapshot_pictures.js";
 import { addressOf } from "./analyses/place.js";
-import { barsOf } from "./analyses/marks.js";
+import { barsOf, largest } from "./analyses/marks.js";
 import { el } from "./dom.js";
 import { bytes, duration, plural } from "./format.js";
 import { recordsOf } from "./records.js";
@@ -25,8 +25,9 @@ export function snapshotVerdict(trace, { tables }) {
   const sentences = used.slice(0, DEVICES_MAX).map((row) => el("p", { class: "verdict-sentence", "data-testid": "verdict-sentence" }, peakOf(trace, row, stacks)));
   const more = used.length > DEVICES_MAX ? [el("p", { class: "muted small" }, `And ${plural(used.length - DEVICES_MAX, "more GPU")}; the analysis has all.`)] : [];
   const empty = used.length === 0 ? [el("p", { "data-testid": "verdict-sentence" }, "No memory is active in this snapshot.")] : [];
-  const bars = barsOf({ title: "What held the most at the peak", name: "verdict", rows: stacks.slice(0, STACKS_MAX), series: [{ kind: "mem", label: "held", column: "held_bytes" }], labelOf: (row) => `${used.length > 1 ? `${deviceOf(row)} · ` : ""}${siteLabel(row.site)}`, noteOf: ({ site, blocks }) => `${plural(/** @type {Int} */ (blocks), "block")}${site === null ? "" : ` · ${site}`}`, text: bytes });
-  const items = [...ooms.slice(0, 1).map((row) => failureOf(row, ooms.length)), ...leaks.slice(0, LEAKS_MAX).map(leakOf)];
+  const bars = barsOf({ title: "What held the most at the peak", name: "verdict", rows: largest(stacks, "held_bytes", STACKS_MAX), series: [{ kind: "mem", label: "held", column: "held_bytes" }], labelOf: (row) => `${used.length > 1 ? `${deviceOf(row)} · ` : ""}${siteLabel(row.site)}`, noteOf: ({ site, blocks }) => `${plural(/** @type {Int} */ (blocks), "block")}${site === null ? "" : ` · ${site}`}`, text: bytes });
+  const failures = devices.reduce((sum, row) => sum + Number(row.ooms), 0);
+  const items = [...ooms.slice(0, 1).map((row) => failureOf(row, failures)), ...largest(leaks, "left_bytes", LEAKS_MAX).map((row) => leakOf(row, used.length > 1))];
   const found = items.length > 0 ? [el("h3", {}, "What stands out"), el("ul", { class: "advice", "data-testid": "snapshot-findings" }, items)] : [];
   const analysis = el("p", { class: "small" }, el("a", { href: addressOf({ name: "memory_snapshot", steps: "", options: {} }), "data-testid": "verdict-analysis" }, "All about this memory: over time, by stack, by segment"));
   return [...empty, ...sentences, ...more, ...(bars ? [bars] : []), ...found, analysis];
@@ -73,7 +74,11 @@ function failureOf({ failed_bytes: failed, active_bytes: active, device_free_byt
   return el("li", {}, `${times}: ${siteLabel(site)} asked for `, el("strong", {}, asked), ` while ${used} were active and the device had ${left} free.`);
 }
 
-/** @param {Row} leak */
-function leakOf({ site, steps, of_steps: all, left_bytes: size, left_per_step_bytes: each }) {
-  return el("li", {}, el("code", { title: String(site) }, siteLabel(site)), ` leaves memory behind in ${steps} of ${all} steps: `, el("strong", {}, bytes(/** @type {Int} */ (size))), `, ${bytes(Number(each))} a step.`);
+/**
+ * @param {Row} leak
+ * @param {boolean} several whether several devices have memory
+ */
+function leakOf(leak, several) {
+  const { site, steps, of_steps: all, left_bytes: size, left_per_step_bytes: each } = leak;
+  return el("li", {}, several ? `${deviceOf(leak)}: ` : "", el("code", { title: String(site) }, siteLabel(site)), ` leaves memory behind in ${steps} of ${all} steps: `, el("strong", {}, bytes(/** @type {Int} */ (size))), `, ${bytes(Number(each))} a step.`);
 }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.analysis.facts.snapshot_frames import UNKNOWN
+from service.analysis.facts.snapshot_memory import UNKNOWN
 from tests.analysis.conftest import Ask, Rows
 from tests.conftest import SHARED, needs_shared
 from tests.snapshots import BASE, GOLDEN, MB, SMALL, entry, frame, pickled, snapshot

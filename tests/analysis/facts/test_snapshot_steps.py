@@ -125,8 +125,14 @@ def test_steps_and_leaks_equal_a_plain_replay(
         start, end_us = index * STEP_US, (index + 1) * STEP_US if index < 3 else 350
         level = sum(size for begin, end, _, size in blocks if begin < start and not begin < end < min(start, 400))
         assert row["start_bytes"] == level
+        peak, allocated, kept = level, 0, 0
         for time, place, entries in timed:
             if start <= time < end_us:
-                level += blocks[place][3] * (1 if entries[0]["action"] == "alloc" else -1)
-        assert row["end_bytes"] == level
-        assert row["peak_bytes"] >= max(row["start_bytes"], level)
+                begin, end, _, size = blocks[place]
+                is_allocation = entries[0]["action"] == "alloc"
+                level += size if is_allocation else -size
+                allocated += size if is_allocation else 0
+                kept += size if is_allocation and not begin < end < 400 else 0
+                peak = max(peak, level)
+        names = ("peak_bytes", "end_bytes", "allocated_bytes", "kept_bytes")
+        assert tuple(row[name] for name in names) == (peak, level, allocated, kept)

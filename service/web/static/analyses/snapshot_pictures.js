@@ -17,13 +17,14 @@ const TOP = 15; // bars of a list
 export function memorySnapshot({ devices, curve, frames, steps, leaks, segments, segment_blocks: blocks }) {
   const shown = devices.slice(0, DEVICES_MAX).map(deviceOf);
   const rowsOf = (/** @type {Row[]} */ rows) => grouped(rows.filter((row) => shown.includes(deviceOf(row))), deviceOf);
-  const curves = [...rowsOf(curve)].map(([device, rows]) => curveOf(device, rows, ofAll(shown.length, devices.length)));
+  const at = sinceFirst(curve, "at_ns"); // the same zero for all devices
+  const curves = [...rowsOf(curve)].map(([device, rows]) => curveOf(device, rows, at, ofAll(shown.length, devices.length)));
   return [
     ...curves,
-    ...[...rowsOf(frames)].flatMap(([device, rows]) => ["peak", "live"].map((moment) => heldBy(device, rows.filter((row) => row.moment === moment), curve.filter((row) => deviceOf(row) === device)))),
+    ...[...rowsOf(frames)].flatMap(([device, rows]) => ["peak", "live"].map((moment) => heldBy(device, rows.filter((row) => row.moment === moment), curve.filter((row) => deviceOf(row) === device), at))),
     barsOf({ title: "Most memory in each step", name: "snapshot_steps", rows: steps, series: [{ kind: "mem", label: "peak", column: "peak_bytes" }], labelOf: (row) => `${row.name}${devices.length > 1 ? ` · ${deviceOf(row)}` : ""}`, text: bytes }),
-    barsOf({ title: "Stacks that leave memory behind in several steps", name: "snapshot_leaks", rows: largest(leaks, "left_bytes", TOP), series: [{ kind: "alarm", label: "left", column: "left_bytes" }], labelOf: ({ site }) => siteLabel(site), noteOf: ({ steps: count, of_steps: all, site }) => `in ${count} of ${all} steps · ${site}`, text: bytes }),
-    ...[...rowsOf(segments)].map(([device, rows]) => mapOf(device, rows, blocks.filter((row) => deviceOf(row) === device))),
+    barsOf({ title: "Stacks that leave memory behind in several steps", name: "snapshot_leaks", rows: largest(leaks, "left_bytes", TOP), series: [{ kind: "alarm", label: "left", column: "left_bytes" }], labelOf: (row) => `${siteLabel(row.site)}${devices.length > 1 ? ` · ${deviceOf(row)}` : ""}`, noteOf: ({ steps: count, of_steps: all, site }) => `in ${count} of ${all} steps · ${site}`, text: bytes }),
+    ...[...rowsOf(segments)].map(([device, rows]) => mapOf(device, rows, blocks.filter((row) => deviceOf(row) === device), Number(devices.find((row) => deviceOf(row) === device)?.segments ?? rows.length))),
   ];
 }
 
@@ -42,10 +43,10 @@ export function siteLabel(site) {
 /**
  * @param {string} device
  * @param {Row[]} rows
+ * @param {(row: Row, column?: string) => number} at returns the time of a row since the first of all
  * @param {string} more
  */
-function curveOf(device, rows, more) {
-  const at = sinceFirst(rows, "at_ns");
+function curveOf(device, rows, at, more) {
   const series = [
     { kind: "c0", label: "active", column: "active_bytes" },
     { kind: "c7", label: "reserved", column: "reserved_bytes" },
@@ -58,11 +59,12 @@ function curveOf(device, rows, more) {
  * @param {string} device
  * @param {Row[]} rows
  * @param {Row[]} curve of the device
+ * @param {(row: Row, column?: string) => number} since returns the time of a row since the first of all
  */
-function heldBy(device, rows, curve) {
+function heldBy(device, rows, curve, since) {
   if (rows.length === 0) return null;
   const [{ moment, at_ns: at }] = rows;
-  const when = moment === "peak" ? "at the peak" : curve.length === 0 || at === null || at === curve.at(-1)?.at_ns ? "at the end" : `at ${duration(sinceFirst(curve, "at_ns")({ at }, "at"))}`;
+  const when = moment === "peak" ? "at the peak" : curve.length === 0 || at === null || at === curve.at(-1)?.at_ns ? "at the end" : `at ${duration(since({ at_ns: at }))}`;
   const frames = rows.map((row) => ({ key: String(row.id), parent: row.parent === null ? null : String(row.parent), label: siteLabel(row.name), value: Number(row.held_bytes), note: `${readable(/** @type {Int} */ (row.blocks), "blocks")} · ${row.name}` }));
   return flame({ title: `What holds memory of ${device} ${when}`, name: `snapshot_${moment}`, frames, text: bytes });
 }
@@ -71,13 +73,14 @@ function heldBy(device, rows, curve) {
  * @param {string} device
  * @param {Row[]} rows
  * @param {Row[]} blocks
+ * @param {number} all number of the device's segments
  */
-function mapOf(device, rows, blocks) {
+function mapOf(device, rows, blocks, all) {
   const bySegment = grouped(blocks, ({ segment }) => String(segment));
   const segments = rows.slice(0, SEGMENTS_MAX).map((row) => ({
     label: `${row.address} · ${bytes(/** @type {Int} */ (row.total_bytes))}`,
     size: Number(row.total_bytes),
     blocks: (bySegment.get(String(row.address)) ?? []).map((block) => ({ start: Number(block.offset_bytes), size: Number(block.size_bytes), label: siteLabel(block.site) })),
   }));
-  return memoryMap({ title: `Segments of ${device} at the end, and their blocks${ofAll(segments.length, rows.length)}`, name: "snapshot_segments", segments, text: bytes });
+  return memoryMap({ title: `Segments of ${device} at the end, and their blocks${ofAll(segments.length, all)}`, name: "snapshot_segments", segments, text: bytes });
 }

@@ -1,4 +1,4 @@
-// A map of memory: a bar for each segment, in which each block lies at its address. What no block fills is unused.
+// A map of memory: a bar for each segment, in which each block lies at its address. The rest is unused, or not listed.
 import { chart } from "./chart.js";
 import { svg } from "./svg.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
@@ -41,7 +41,7 @@ export function memoryMap({ title, name, segments, text }) {
       const at = (event.offsetX - left) / scale;
       const block = blocks.findLast(({ start }) => start <= at);
       const inside = block !== undefined && at < block.start + Math.max(block.size, THINNEST / scale);
-      showTooltip(event, inside ? [block.label, `${text(block.size)} at ${text(block.start)} of ${label}`] : ["unused", label]);
+      showTooltip(event, inside ? [block.label, `${text(block.size)} at ${text(block.start)} of ${label}`] : ["unused, or a block that is not listed", label]);
     });
     surface.addEventListener("pointerleave", hideTooltip);
     return svg(

@@ -2,7 +2,7 @@
 import { deviceOf, siteLabel } from "../analyses/snapshot_pictures.js";
 import { divergingBars } from "../charts/diverging_bars.js";
 import { byId, setText } from "../dom.js";
-import { bytes, count } from "../format.js";
+import { bytes, count, plural } from "../format.js";
 import { chosenColumns, numberOf, recordsOf } from "../records.js";
 import { showTable } from "../table.js";
 import { readable } from "../units.js";
@@ -13,8 +13,8 @@ const BARS_MAX = 15;
 
 /** @type {Record<string, { kind: string, label: string }>} */
 const VERDICTS = {
-  more: { kind: "alarm", label: "more" },
-  less: { kind: "mem", label: "less" },
+  more: { kind: "alarm", label: "with more" },
+  less: { kind: "mem", label: "with less" },
   new: { kind: "comm", label: "new" },
   gone: { kind: "overlap", label: "gone" },
   same: { kind: "idle", label: "the same" },
@@ -30,7 +30,7 @@ export function showMemory(address, { tables }) {
   setText(byId("compare-sentence"), devices.filter(({ measure }) => measure === "peak").map(sentenceOf).join(" "));
   setText(byId("compare-means"), "Blocks that are alive at the peak, by the site of their allocation.");
   byId("compare-views").replaceChildren();
-  setText(byId("compare-tally"), `Of ${count(stacks.length)} sites: ${tally(stacks)}.`);
+  setText(byId("compare-tally"), stacks.length === 0 ? "Neither side holds memory." : `Of ${plural(stacks.length, "site")}: ${tally(stacks)}.`);
   const largest = stacks.filter(({ difference_bytes: difference }) => Number(difference) !== 0).slice(0, BARS_MAX);
   const series = Object.entries(VERDICTS).filter(([verdict]) => largest.some((row) => row.verdict === verdict)).map(([, kind]) => kind);
   const several = new Set(devices.map(deviceOf)).size > 1;

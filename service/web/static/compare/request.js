@@ -17,19 +17,27 @@ function parametersOf({ by, threshold_pct: percent, least_ms: least, base_steps:
     by,
     threshold_pct: percent.trim() || "0",
     least_ns: String(exactly(least, MS) ?? 0n),
-    ...(steps && { steps }),
-    ...((baseSteps || steps) && { base_selection: baseSteps ? `{"steps":[${baseSteps}]}` : "{}" }),
+    ...stepsOf({ base_steps: baseSteps, steps }),
   };
 }
 
 /**
- * The address of the comparison; that of two memory snapshots takes no parameters.
+ * The chosen steps of both sides as parameters.
+ * @param {{ base_steps: string, steps: string }} choice
+ */
+const stepsOf = ({ base_steps: base, steps }) => ({
+  ...(steps && { steps }),
+  ...((base || steps) && { base_selection: base ? `{"steps":[${base}]}` : "{}" }),
+});
+
+/**
+ * The address of the comparison; that of two memory snapshots has no parameters but the steps.
  * @param {Target} base
  * @param {Target} other
  * @param {Choice} choice
  */
 export function addressOfAnswer(base, other, choice) {
-  const [analysis, parameters] = areSnapshots(base, other) ? ["compare_snapshots", {}] : ["compare", parametersOf(choice)];
+  const [analysis, parameters] = areSnapshots(base, other) ? ["compare_snapshots", stepsOf(choice)] : ["compare", parametersOf(choice)];
   return `${api(other.kind === "run" ? "groups" : "traces", other.id, "analysis", analysis)}?${new URLSearchParams({ base: base.id, ...parameters })}`;
 }
 

@@ -20,9 +20,7 @@ const OF_COLLECTIVES = {
  * @returns {Measure | null}
  */
 export function measureOf(name, { steps, collectives }, traceOf) {
-  const all = steps === null ? [] : recordsOf(steps.tables.steps);
-  const numbered = all.filter(({ step }) => step !== null); // a memory snapshot beside the traces has no steps
-  const spans = numbered.length > 0 ? numbered : all;
+  const spans = steps === null ? [] : recordsOf(steps.tables.steps);
   if (name === "total") return spans.length === 0 ? null : of("Length of each step", spans, "total_ns", spans, traceOf);
   if (collectives === null) return null;
   const { title, column } = OF_COLLECTIVES[name];
