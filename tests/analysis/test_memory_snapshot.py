@@ -136,6 +136,12 @@ def test_blocks_from_before_the_first_entry_are_live(tmp_path: Path, ask: Ask) -
     ]
 
 
+def test_peak_of_the_only_stream_is_that_of_the_device(small: Path, ask: Ask) -> None:
+    (row,) = ask("memory_snapshot", small)["streams"]
+
+    assert (row["stream"], row["peak_bytes"], row["peak_at_ns"], row["end_bytes"]) == (0, 8 * MB, 3000, 5 * MB)
+
+
 def test_streams_have_their_own_peaks(tmp_path: Path, ask: Ask) -> None:
     path = tmp_path / "streams.pickle"
     trace = [

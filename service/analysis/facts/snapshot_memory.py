@@ -117,6 +117,8 @@ class DeviceMemory:
     @cached_property
     def stream_peaks(self) -> list[tuple[int, int, int | None, int]]:
         """Stream, peak in bytes, time of the peak (None for the start) and bytes at the end of each stream."""
+        if len(self.streams) and self.streams.min() == self.streams.max():  # as mostly; without a sort
+            return [self._peak_of_only_stream()]
         before = self.begins < 0
         begun, ended = self.begins >= 0, self.ends >= 0
         streams = np.concatenate([self.streams[before], self.streams[begun], self.streams[ended]])
@@ -135,6 +137,17 @@ class DeviceMemory:
             )
         return rows
 
+    def _peak_of_only_stream(self) -> tuple[int, int, int | None, int]:
+        """Return the row of `stream_peaks`."""
+        growth = np.zeros(len(self.at) + 1, np.int64)  # first that of the start
+        growth[0] = self.sizes[self.begins < 0].sum()
+        begun, ended = self.begins >= 0, self.ends >= 0
+        growth[self.begins[begun] + 1] += self.sizes[begun]
+        growth[self.ends[ended] + 1] -= self.sizes[ended]
+        np.cumsum(growth, out=growth)
+        top = int(growth.argmax())
+        return int(self.streams[0]), int(growth[top]), int(self.at[top - 1]) if top else None, int(growth[-1])
+
 
 class SnapshotMemory:
     """The memory of all devices of a snapshot, and its stacks.
@@ -148,9 +161,8 @@ class SnapshotMemory:
     def __init__(self, scope: Scope, member: Mapping[str, Any]) -> None:
         changes, alive = memory_changes_of(scope, _COLUMNS), scope.table(_ALIVE)
         numbers = {*changes["device_id"].unique().to_pylist(), *alive["device"].unique().to_pylist()}
-        of_changes, of_alive = changes["device_id"].to_numpy(), alive["device"].to_numpy()
         self.devices = {
-            int(number): DeviceMemory(changes.filter(of_changes == number), alive.filter(of_alive == number))
+            int(number): DeviceMemory(_of_device(changes, "device_id", number), _of_device(alive, "device", number))
             for number in sorted(numbers)
         }
         self.segments: Mapping[str, list[Any]] = member["segments"]
@@ -215,6 +227,12 @@ def snapshot_memory_of(scope: Scope) -> SnapshotMemory:
     return scope.cached("memory snapshot", lambda: SnapshotMemory(scope, member))
 
 
+def _of_device(table: pa.Table, column: str, number: int) -> pa.Table:
+    """Return the rows of a device, without a copy if all are."""
+    flags = table[column].to_numpy() == number
+    return table if flags.all() else table.filter(flags)
+
+
 def _ints(column: pa.ChunkedArray, missing: int) -> Ints:
-    values: Ints = column.fill_null(missing).to_numpy()
+    values: Ints = (column.fill_null(missing) if column.null_count else column).to_numpy()
     return values

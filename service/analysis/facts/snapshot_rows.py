@@ -138,12 +138,16 @@ class DeviceRows:
 
     def steps(self, steps: SnapshotSteps) -> Rows:
         """Yield the memory of each step."""
+        if not steps.names:
+            return
         named = zip(steps.names, steps.starts.tolist(), steps.ends.tolist(), strict=True)
         for index, (bounds, memory) in enumerate(zip(named, memory_of_steps(self._device, steps), strict=True)):
             yield [index, *bounds, *memory]
 
     def leaks(self, steps: SnapshotSteps) -> Rows:
         """Yield the stacks that leave blocks in several steps; blocks without a stack are left out."""
+        if not steps.names:
+            return
         leaks = [leak for leak in leaking_stacks(self._device, steps) if self._snapshot.site(leak.stack) is not None]
         for leak in leaks[: self._top]:
             yield [
