@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -9,7 +10,9 @@ from playwright.sync_api import Page, expect
 from tests.server import Server
 from tests.snapshots import BASE, MB, SMALL, STACKS, START_US, block, entry, pickled, segment, snapshot
 from tests.traces import TraceShape, write_trace
-from tests.web.look import overhang
+from tests.web.conftest import OpenContext
+from tests.web.look import faint_texts, overhang, serious_violations
+from tests.web.npm_scripts import AXE
 from tests.web.test_analyses import answer, opened
 from tests.web.test_charts import marks, rows_of
 from tests.web.test_library import drop
@@ -129,13 +132,24 @@ def test_overview_has_the_memory_from_the_first_change_to_the_last(
     expect(page.locator("#overview-legend")).to_contain_text("allocated memory")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_snapshot_fits_the_screen(page: Page, server: Server, leaking_id: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_snapshot_fits_the_screen_with_contrast(
+    open_context: OpenContext, server: Server, leaking_id: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    page = open_context(width=width, scheme=scheme).new_page()
     opened(page, server, leaking_id, "?analysis=memory_snapshot")
     expect(page.get_by_test_id("chart-snapshot_segments").first).to_be_visible()
 
     assert overhang(page) == 0
+    assert faint_texts(page) == []
+
+
+@pytest.mark.skipif(not AXE.path.exists(), reason=AXE.reason_to_skip)
+def test_snapshot_breaks_no_rule_of_accessibility(page: Page, server: Server, leaking_id: str) -> None:
+    opened(page, server, leaking_id, "?analysis=memory_snapshot")
+    expect(page.get_by_test_id("chart-snapshot_segments").first).to_be_visible()
+
+    assert serious_violations(page) == []
 
 
 def test_two_snapshots_are_compared_by_what_holds_their_peaks(
