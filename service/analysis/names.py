@@ -7,3 +7,8 @@ NAMES = (
     "compare_snapshots", "step_figures", "critical_path", "overview",
 )  # fmt: skip
 """In the order of lists. Each is also the name of its module in this folder."""
+
+COMPARISONS = frozenset({"compare", "compare_snapshots"})
+"""The analyses of two sides."""
+OF_SNAPSHOTS = frozenset({"memory_snapshot", "compare_snapshots"})
+"""The analyses of memory snapshots; all others are of traces with times of work."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
 
 import typer
 
+from service.analysis.names import COMPARISONS
 from service.cli import local
 from service.cli.arguments import file_of
 from service.cli.jobs import run_job
@@ -200,7 +201,7 @@ def _analyze_on_server(client: Client, request: _Request, wait: float) -> bytes:
     targets = [client.target(text) for text in request.targets]
     base = [target["id"] for _, target in map(client.target, request.base)]
     groups = [kind == "group" for kind, _ in targets]
-    if request.name == "compare" and not base and len(targets) == 2 and any(groups):
+    if request.name in COMPARISONS and not base and len(targets) == 2 and any(groups):
         base, targets = [targets[0][1]["id"]], targets[1:]
     if len(targets) == 1:
         ((kind, target),) = targets

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from service.analysis.answers import answer_question, parameters_of
 from service.analysis.catalogue import QUESTIONS
+from service.analysis.names import OF_SNAPSHOTS
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.jobs.ingest import ingest
 from service.jobs.sample import SAMPLE, SNAPSHOT_SAMPLE
@@ -23,7 +24,7 @@ def main() -> None:
         trace, snapshot = (_read(sample, Path(scratch, name)) for name, sample in _SAMPLES.items())
         with closing(ReadingCache(Path(scratch, "spill"))) as readings:
             for question in QUESTIONS.values():
-                sample = snapshot if question.name == "memory_snapshot" else trace
+                sample = snapshot if question.name in OF_SNAPSHOTS else trace
                 answer_question(question, parameters_of(question, {}), [sample] * question.min_traces, readings)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from service.analysis.answers import answer_question, applicable, parameters_of, question_of
 from service.analysis.catalogue import QUESTIONS
+from service.analysis.names import OF_SNAPSHOTS
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import schema_of
 from service.cutting.source import Source
@@ -25,7 +26,7 @@ CALL = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 3, "dur": 9}
 STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 40}
 MEMORY = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5}
-OF_EVENTS = [name for name in QUESTIONS if name not in ("memory_snapshot", "compare_snapshots")]
+OF_EVENTS = [name for name in QUESTIONS if name not in OF_SNAPSHOTS]
 """Questions to which a trace of the profiler can have answers; tests of their own ask the others."""
 LATEST = 9_007_199_254_740_992
 Event = dict[str, Any]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from service.analysis.catalogue import QUESTIONS
+from service.analysis.names import COMPARISONS
 from service.trace.errors import NotApplicable
 from service.trace.selection import Selection
 from tests.analysis.conftest import Ask
@@ -25,7 +26,7 @@ def without_cycle(rows: list[dict[str, Any]], cycle: int) -> list[dict[str, Any]
     return [{key: value for key, value in row.items() if key != "cycle"} for row in rows if row["cycle"] == cycle]
 
 
-@pytest.mark.parametrize("name", [name for name in QUESTIONS if name != "compare"])
+@pytest.mark.parametrize("name", [name for name in QUESTIONS if name not in COMPARISONS])
 def test_answer_for_two_cycles_joins_the_answers_of_each_cycle(name: str, ask: Ask) -> None:
     cycles = [[trace_text(rank, cycle) for rank in range(2)] for cycle in range(2)]
     try:

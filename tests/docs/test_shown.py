@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from service.analysis.catalogue import QUESTIONS
+from service.analysis.names import OF_SNAPSHOTS
 from service.trace.selection import Selection
 from tests.docs.pages import EXAMPLES, PAGES, ROOT, agree, blocks, commands
 from tests.docs.shell import Shell, shell
 
 LANGUAGES = {"console", "json", "mermaid", "python", "sh", "sql", "text", "yaml"}
 FAILURE = "error: "
-OF_OTHER_INPUTS = {"counters", "memory_snapshot"}
-"""Analyses of what the examples lack: hardware counters, and a memory snapshot."""
+OF_OTHER_INPUTS = {"counters", *OF_SNAPSHOTS}
+"""Analyses of what the examples lack: hardware counters, and memory snapshots."""
 SERVERS = "mcpServers"
 """Key of the configuration of agents."""
 EXAMPLE_PROGRAMS = [path.read_text() for path in EXAMPLES.glob("*.py")]

@@ -9,11 +9,10 @@ from tracedock.errors import ApiError
 from service.agents.api import Api, Json
 from service.agents.reply import Budgets, Reply, Table, titled
 from service.agents.tools.tool import Object, Offset, Selected, Subject, Tool, as_text
+from service.analysis.names import COMPARISONS
 
 WAIT_S = 30
 """Seconds to wait for traces that are still being read."""
-COMPARISONS = ("compare", "compare_snapshots")
-"""The analyses of two sides, which have a tool of their own."""
 _TWO_SIDES = "It takes two sides: use the tool `compare`."
 _SKIPPED_MAX = 8
 _OWN = {"format", "table", "limit", "offset", "traces", "base", "base_selection", "selection", "wait"}

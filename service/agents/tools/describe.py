@@ -7,8 +7,8 @@ from tracedock.errors import ApiError
 
 from service.agents.api import Api, Json, Target
 from service.agents.reply import Budgets, Reply, Table
-from service.agents.tools.analyse import COMPARISONS
 from service.agents.tools.tool import Subject, Tool
+from service.analysis.names import COMPARISONS
 
 _WAIT_S = 30
 """Seconds to wait for traces that are still being read."""
