@@ -1,4 +1,7 @@
-"""Ten minutes of mixed load with hostile clients: no failures, bounded memory, and short latencies of other clients."""
+"""Mixed load with hostile clients, for ten minutes and for twenty seconds: no failures, and bounded memory.
+
+The long run also bounds the latencies of other clients.
+"""
 
 import json
 import random

@@ -36,7 +36,7 @@ def cells_of(chart: Locator) -> dict[tuple[str, str], int]:
     return {(row, column): int(value) for row, column, value in values}
 
 
-def test_bars_heatmaps_and_late_ranks_are_those_of_the_analyses(page: Page, server: Server, run_id: str) -> None:
+def test_run_page_shows_the_values_of_the_analyses(page: Page, server: Server, run_id: str) -> None:
     page.goto(f"{server.url}/groups/{run_id}")
     bars = page.get_by_test_id("chart-verdict").locator("rect[data-series=idle]")
     idle = [row["idle_ns"] for row in rows_of(server, run_id, "temporal_breakdown", "breakdown")]
@@ -58,7 +58,7 @@ def test_bars_heatmaps_and_late_ranks_are_those_of_the_analyses(page: Page, serv
     expect(page.get_by_test_id("run-advice")).to_contain_text("num_workers")
 
 
-def test_pages_ask_at_once_only_for_what_is_prepared(page: Page, server: Server, run_id: str, gpu_id: str) -> None:
+def test_pages_at_first_request_only_what_is_prepared(page: Page, server: Server, run_id: str, gpu_id: str) -> None:
     asked: list[tuple[str, set[str]]] = []
 
     def note(request: Request) -> None:
