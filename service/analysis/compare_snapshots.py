@@ -1,4 +1,4 @@
-"""What changed in memory between two snapshots?"""
+"""Comparison of the memory of two snapshots."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256

@@ -203,9 +203,10 @@ def answer(scope: Scope, parameters: MemorySnapshotParameters) -> Tables:
     for gpu, device in snapshot.devices.items():
         of_device = DeviceRows(snapshot, gpu, parameters.top)
         own = [failure for failure in failures if failure["device"] == gpu]
+        totals = {**of_device.totals(), "ooms": len(own)}
         moment = of_device.last if parameters.at_ns is None else device.change_at(parameters.at_ns)
         tables: dict[str, Iterable[list[Any]]] = {
-            "devices": [[*of_device.totals().values(), len(own)]],
+            "devices": [[totals[column.name] for column in DEVICES[2:]]],
             "curve": of_device.curve(parameters.points),
             "streams": of_device.streams(),
             "peak_stacks": of_device.stacks(device.peak),

@@ -65,14 +65,14 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         typer.Option(
             "--base",
             metavar="TRACE|GROUP|FILE",
-            help="For compare: a trace or a group to compare all others with (repeatable).",
+            help="For comparisons: a trace or a group to compare all others with (repeatable).",
         ),
     ] = None,
     base_selection: Annotated[
         str | None,
         typer.Option(
             metavar="JSON",
-            help="For compare: selection of the base as JSON of the API, or @FILE; by default that of the other side."
+            help="For comparisons: selection of the base, as JSON or @FILE; by default that of the other side."
             " `{}` is all of it.",
         ),
     ] = None,

@@ -201,7 +201,7 @@ class Summary:
 
     @property
     def is_memory_snapshot(self) -> bool:
-        """Whether the trace is a memory snapshot or a part of one. A merge with a trace of GPU work is not."""
+        """True for a memory snapshot and for a part of one, unless it is merged with a trace of GPU work."""
         categories = {key.partition("|")[2] for key in self.counts}
         return not self.streams and not categories.isdisjoint({SNAPSHOT_CATEGORY, BLOCK_CATEGORY})
 

@@ -1,4 +1,4 @@
-"""What the document of a trace has of a memory snapshot."""
+"""The member of a trace's document that describes a memory snapshot."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ NO_SNAPSHOT = "This trace is not a memory snapshot, as torch.cuda.memory._dump_s
 
 
 def snapshot_member(scope: Scope) -> Mapping[str, Any] | None:
-    """Return what the document has of a memory snapshot; None if the trace is none."""
+    """Return that member; None if the trace is no memory snapshot."""
     member = member_of_rank(scope.envelope, scope.rank, MEMBER)
     return member if isinstance(member, Mapping) and {"frames", "stacks", "segments"} <= member.keys() else None
 

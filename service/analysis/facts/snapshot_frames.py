@@ -37,7 +37,7 @@ def frame_tree(snapshot: SnapshotMemory, held: tuple[Ints, Ints, Ints], most: in
     numbers, ends = snapshot.paths(stacks)
     names = numbers.astype(np.int32)
     parents = np.arange(-1, len(names) - 1, dtype=np.int32)
-    parents[np.append(0, ends[:-1])[: len(ends)]] = nesting.NONE
+    parents[ends[:-1]] = nesting.NONE
     rows, count = nesting.path_codes(parents, names)
     firsts = nesting.first_indices(rows, count)
     callers = np.append(rows, np.int32(nesting.NONE))[parents[firsts]]

@@ -138,7 +138,7 @@ class DeviceMemory:
         return rows
 
     def _peak_of_only_stream(self) -> tuple[int, int, int | None, int]:
-        """Return the row of `stream_peaks`."""
+        """Return the row of the only stream; see `stream_peaks`."""
         growth = np.zeros(len(self.at) + 1, np.int64)  # first that of the start
         growth[0] = self.sizes[self.begins < 0].sum()
         begun, ended = self.begins >= 0, self.ends >= 0
@@ -155,7 +155,6 @@ class SnapshotMemory:
     Attributes:
         devices: the memory of each device, by its number.
         segments: columns of the segments at the end.
-        sites: a frame of each stack, as text.
     """
 
     def __init__(self, scope: Scope, member: Mapping[str, Any]) -> None:
@@ -188,12 +187,11 @@ class SnapshotMemory:
 
         If a stack has frames of Python, its other frames are left out.
         """
-        all_frames, ends = self._all_frames
-        unknown = (stacks < 0) | (stacks >= len(ends))
-        chosen = np.where(unknown, 0, stacks)
-        last = np.append(ends, 0)[chosen]
-        lengths = np.where(unknown, 0, last - np.append(np.append(0, ends[:-1]), 0)[chosen])
-        last, lengths = np.where(lengths == 0, len(all_frames), last), np.maximum(lengths, 1)
+        all_frames, starts, ends = self._all_frames
+        unknown = len(ends) - 1
+        chosen = np.where((stacks < 0) | (stacks > unknown), unknown, stacks)
+        chosen = np.where(starts[chosen] == ends[chosen], unknown, chosen)
+        last, lengths = ends[chosen], ends[chosen] - starts[chosen]
         owners = np.repeat(np.arange(len(stacks)), lengths)
         places = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         frames = all_frames[last[owners] - 1 - places]
@@ -202,11 +200,12 @@ class SnapshotMemory:
         return frames[kept], np.cumsum(np.bincount(owners[kept], minlength=len(stacks)))
 
     @cached_property
-    def _all_frames(self) -> tuple[Ints, Ints]:
-        """Numbers of the frames of all stacks and last that of `UNKNOWN`, and the end of each stack among them."""
-        numbers = np.fromiter((int(number) for stack in self._stacks for number in stack), np.int64)
-        ends = np.cumsum(np.fromiter(map(len, self._stacks), np.int64), dtype=np.int64)
-        return np.append(numbers, len(self._frames)), ends
+    def _all_frames(self) -> tuple[Ints, Ints, Ints]:
+        """Numbers of the frames of all stacks, and where each stack starts and ends; the last stack is `UNKNOWN`."""
+        stacks = [*self._stacks, [len(self._frames)]]
+        lengths = np.array([*map(len, stacks)], np.int64)
+        ends = np.cumsum(lengths)
+        return np.fromiter((int(number) for stack in stacks for number in stack), np.int64), ends - lengths, ends
 
     @cached_property
     def _is_python(self) -> Flags:

@@ -56,7 +56,7 @@ Offset = Annotated[int, Query(ge=0, le=_ROWS_MAX, description="number of rows of
 BaseSelection = Annotated[
     str | None,
     Query(
-        description='for `compare`: selection of the base as JSON, like `{"steps": [7]}`; by default that of the other'
+        description='for comparisons: selection of the base, like `{"steps": [7]}`; by default that of the other'
         " side, and `{}` is all of it"
     ),
 ]
@@ -121,7 +121,9 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     ] = None,
     base: Annotated[
         list[str] | None,
-        Query(max_length=TRACES_MAX, description="for `compare`: ids of the traces, or of the group, to compare with"),
+        Query(
+            max_length=TRACES_MAX, description="for comparisons: ids of the traces, or of the group, to compare with"
+        ),
     ] = None,
     base_selection: BaseSelection = None,
     wait: Wait = 0,

@@ -186,7 +186,7 @@ async def analyze_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request
     selection: Selected,
     base: Annotated[
         list[str] | None,
-        Query(max_length=MEMBERS_MAX, description="for `compare`: ids of traces, or of a group, to compare with"),
+        Query(max_length=MEMBERS_MAX, description="for comparisons: ids of traces, or of a group, to compare with"),
     ] = None,
     base_selection: BaseSelection = None,
     wait: Wait = 0,

@@ -2,16 +2,18 @@
 import { deviceOf, siteLabel } from "../analyses/snapshot_pictures.js";
 import { divergingBars } from "../charts/diverging_bars.js";
 import { byId, setText } from "../dom.js";
-import { bytes, count, plural } from "../format.js";
+import { bytes, plural } from "../format.js";
 import { chosenColumns, numberOf, recordsOf } from "../records.js";
 import { showTable } from "../table.js";
 import { readable } from "../units.js";
+import { seriesOf, signed, tally } from "./views.js";
 
 /** @import { Row } from "../records.js" */
+/** @import { Verdict } from "./views.js" */
 
 const BARS_MAX = 15;
 
-/** @type {Record<string, { kind: string, label: string }>} */
+/** @type {Record<string, Verdict>} */
 const VERDICTS = {
   more: { kind: "alarm", label: "with more" },
   less: { kind: "mem", label: "with less" },
@@ -30,12 +32,11 @@ export function showMemory(address, { tables }) {
   setText(byId("compare-sentence"), devices.filter(({ measure }) => measure === "peak").map(sentenceOf).join(" "));
   setText(byId("compare-means"), "Blocks that are alive at the peak, by the site of their allocation.");
   byId("compare-views").replaceChildren();
-  setText(byId("compare-tally"), stacks.length === 0 ? "Neither side holds memory." : `Of ${plural(stacks.length, "site")}: ${tally(stacks)}.`);
+  setText(byId("compare-tally"), stacks.length === 0 ? "Neither side holds memory." : `Of ${plural(stacks.length, "site")}: ${tally(stacks, VERDICTS)}.`);
   const largest = stacks.filter(({ difference_bytes: difference }) => Number(difference) !== 0).slice(0, BARS_MAX);
-  const series = Object.entries(VERDICTS).filter(([verdict]) => largest.some((row) => row.verdict === verdict)).map(([, kind]) => kind);
   const several = new Set(devices.map(deviceOf)).size > 1;
   byId("compare-chart").hidden = largest.length === 0;
-  byId("compare-chart").replaceChildren(divergingBars({ title: "Largest differences from the base", name: "compare", series, bars: largest.map((row) => barOf(row, several)), text: signed }));
+  byId("compare-chart").replaceChildren(divergingBars({ title: "Largest differences from the base", name: "compare", series: seriesOf(largest, VERDICTS), bars: largest.map((row) => barOf(row, several)), text: signedBytes }));
   const [csv, arrow] = ["csv", "arrow"].map((format) => `${address}&${new URLSearchParams({ format, table: "stacks" })}`);
   byId("compare-table").hidden = false;
   showTable(byId("compare-table"), chosenColumns(tables.stacks, tables.stacks.columns.map(({ name }) => name).filter((name) => name !== "frames")), { label: "Sites", csv, arrow });
@@ -65,20 +66,11 @@ function barOf(row, several) {
     label: `${several ? `${deviceOf(row)} · ` : ""}${siteLabel(row.site)}`,
     value: difference,
     kind,
-    text: signed(difference),
+    text: signedBytes(difference),
     note: [...(row.site === null ? [] : [String(row.site)]), `base ${bytes(base)}, other ${bytes(value)}, ${label}`],
     data: { verdict: row.verdict, base, other: value },
   };
 }
 
-/**
- * A difference with its sign: "+1.2 MB".
- * @param {number} value
- */
-const signed = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${bytes(Math.abs(value))}`;
-
-/** @param {Row[]} rows */
-function tally(rows) {
-  const counts = Object.entries(VERDICTS).map(([verdict, { label }]) => ({ label, rows: rows.filter((row) => row.verdict === verdict).length }));
-  return counts.filter((entry) => entry.rows > 0).map((entry) => `${count(entry.rows)} ${entry.label}`).join(", ");
-}
+/** @param {number} value */
+const signedBytes = (value) => signed(value, bytes);

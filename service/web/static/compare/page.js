@@ -13,7 +13,7 @@ import { addressOf, choiceInAddress } from "./place.js";
 import { addressOfAnswer, areSnapshots } from "./request.js";
 import { sentenceOf, stepsOf } from "./sentence.js";
 import { readTarget } from "./target.js";
-import { VERDICTS, VIEWS, barOf, changesOf, columnsOf, drawnOf, signed, tally, withWords } from "./views.js";
+import { VIEWS, barOf, changesOf, columnsOf, drawnOf, seriesOf, signed, tally, withWords } from "./views.js";
 
 /** @import { Choice } from "./place.js" */
 /** @import { Change } from "./views.js" */
@@ -203,9 +203,8 @@ function showTime(base, other, address, { tables }) {
   byId("compare-chart").replaceChildren();
   if (largest.length > 0) {
     const hrefs = largest.map(({ row }) => slicesOf(view.name, row, sides[1]) ?? slicesOf(view.name, row, sides[0]) ?? undefined);
-    const series = Object.entries(VERDICTS).filter(([verdict]) => largest.some((change) => change.verdict === verdict)).map(([, kind]) => kind);
     const bars = largest.map((change, index) => barOf(change, hrefs[index]));
-    byId("compare-chart").append(divergingBars({ title: titleOf(view.name, largest), name: "compare", series, bars, text: (value) => (value === 0 ? duration(0) : signed(value)) }));
+    byId("compare-chart").append(divergingBars({ title: titleOf(view.name, largest), name: "compare", series: seriesOf(largest), bars, text: (value) => (value === 0 ? duration(0) : signed(value)) }));
   }
   const table = withWords(chosenColumns(tables[view.name], columnsOf(view, tables[view.name], choice.by)));
   const [csv, arrow] = ["csv", "arrow"].map((format) => `${address}&${new URLSearchParams({ format, table: view.name })}`);

@@ -16,7 +16,9 @@ import { readable } from "../units.js";
 const BARS_MAX = 15;
 const STEPS_MAX = 40;
 
-/** @type {Record<string, { kind: string, label: string }>} */
+/** @typedef {{ kind: string, label: string }} Verdict */
+
+/** @type {Record<string, Verdict>} */
 export const VERDICTS = {
   slower: { kind: "alarm", label: "slower" },
   faster: { kind: "mem", label: "faster" },
@@ -156,8 +158,9 @@ export function barOf({ label, base, other, difference, percent, verdict }, href
 /**
  * A difference with its sign: "+1.2 ms".
  * @param {number} value
+ * @param {(size: number) => string} [text] formats a value without its sign
  */
-export const signed = (value) => `${signOf(value)}${duration(Math.abs(value))}`;
+export const signed = (value, text = duration) => `${signOf(value)}${text(Math.abs(value))}`;
 
 /** @param {number} value */
 export const signedPercent = (value) => `${signOf(value)}${readable(Math.abs(value), "%")}`;
@@ -166,10 +169,18 @@ export const signedPercent = (value) => `${signOf(value)}${readable(Math.abs(val
 const signOf = (value) => (value > 0 ? "+" : value < 0 ? "−" : "");
 
 /**
- * How many rows have each verdict: "3 slower, 1 faster, 12 the same".
- * @param {Change[]} changes
+ * The kinds that appear among changes, for the legend of their chart.
+ * @param {{ verdict?: unknown }[]} changes
+ * @param {Record<string, Verdict>} [verdicts]
  */
-export function tally(changes) {
-  const counts = Object.entries(VERDICTS).map(([verdict, { label }]) => ({ label, rows: changes.filter((change) => change.verdict === verdict).length }));
+export const seriesOf = (changes, verdicts = VERDICTS) => Object.entries(verdicts).filter(([verdict]) => changes.some((change) => change.verdict === verdict)).map(([, kind]) => kind);
+
+/**
+ * How many rows have each verdict: "3 slower, 1 faster, 12 the same".
+ * @param {{ verdict?: unknown }[]} changes
+ * @param {Record<string, Verdict>} [verdicts]
+ */
+export function tally(changes, verdicts = VERDICTS) {
+  const counts = Object.entries(verdicts).map(([verdict, { label }]) => ({ label, rows: changes.filter((change) => change.verdict === verdict).length }));
   return counts.filter(({ rows }) => rows > 0).map(({ label, rows }) => `${count(rows)} ${label}`).join(", ");
 }
