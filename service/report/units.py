@@ -39,7 +39,7 @@ def _bytes(count: float) -> str:
     while abs(count) >= 999.5 and place < len(_BYTE_UNITS) - 1:
         count /= 1000
         place += 1
-    digits = 0 if place == 0 or count >= 100 else 1 if count >= 10 else 2
+    digits = 0 if place == 0 or abs(count) >= 100 else 1 if abs(count) >= 10 else 2
     return f"{count:.{digits}f} {_BYTE_UNITS[place]}"
 
 

@@ -170,5 +170,6 @@ def test_two_snapshots_are_compared_by_what_holds_their_peaks(
     assert [mark["verdict"] for mark in drawn] == [row["verdict"] for row in rows]
     expect(page.locator("#compare-options")).to_be_hidden()
     expect(page.get_by_test_id("compare-table")).to_contain_text("/home/ann/model.py:12 forward")
+    expect(page.get_by_test_id("compare-table")).to_contain_text("-5.24 MB")
     page.get_by_test_id("compare-swap").click()
     expect(page.get_by_test_id("compare-sentence")).to_contain_text("GPU 0 grew by 2,000 %, from 400 kB to 8.39 MB.")

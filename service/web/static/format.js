@@ -33,11 +33,11 @@ export const plural = (n, noun, nouns = `${noun}s`) => `${count(n)} ${Number(n) 
 export function bytes(n) {
   let value = Number(n);
   let unit = 0;
-  while (value >= 999.5 && unit < BYTE_UNITS.length - 1) {
+  while (Math.abs(value) >= 999.5 && unit < BYTE_UNITS.length - 1) {
     value /= 1000;
     unit += 1;
   }
-  const digits = unit === 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  const digits = unit === 0 || Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
   return `${value.toFixed(digits)} ${BYTE_UNITS[unit]}`;
 }
 
