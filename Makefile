@@ -25,11 +25,11 @@ test-fast: $(VENV)/.dev ## the tests of the parts that need no server (two minut
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(FAST) $(ARGS)
 
 test-system: $(VENV)/.dev ## the tests with a browser, shared traces, large inputs, full disks, kills, attacks, commands of documents, installations
-	@./.ci/chromium
+	@./.ci/programs
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "system and not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev ## the tests that take gigabytes or many minutes
-	@./.ci/chromium
+	@./.ci/programs
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: $(VENV)/.dev ## ruff, ruff format, mypy --strict, import-linter, and check-pages
@@ -47,7 +47,7 @@ format: $(VENV)/.dev ## let ruff put the code in order
 	$(BIN)/ruff format .
 
 images: $(VENV)/.dev ## take the screenshots of the documents
-	@./.ci/chromium
+	@./.ci/programs
 	$(BIN)/python -m tests.web.screenshots
 
 bench: $(VENV)/.dev ## times and peak memory beside trace_processor alone; TRACE=file, or one of MB=500 is made

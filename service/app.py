@@ -157,7 +157,7 @@ class Application:
         parts.room_guard.start()
         if self.settings.keep_ready:
             parts.fork_server.prepare()
-        services.fleet.start()
+        services.engine_pool.start()
         try:
             yield
         finally:
@@ -187,7 +187,7 @@ class Application:
                     *(self.parts.room_guard.close, services.uploads.close, services.imports.close),
                     *(self.parts.retention.close, services.ingests.close, services.derivations.close),
                     self.parts.preparation.close,
-                    *(services.fleet.close, services.exports.close, self.parts.renderings.close),
+                    *(services.engine_pool.close, services.exports.close, self.parts.renderings.close),
                     *(services.analyses.close, self.parts.fork_server.close),
                 ):
                     await close()

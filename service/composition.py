@@ -5,7 +5,7 @@ import logging
 from contextlib import closing
 from dataclasses import dataclass
 
-from service.engine.fleet import Fleet
+from service.engine.pool import EnginePool
 from service.engine.trace_processor import protections, provision
 from service.engine.trace_processor.driver import TraceProcessorDriver
 from service.http.authentication import Authenticator
@@ -121,7 +121,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         deadline_s=settings.job_timeout_s,
         plan_deadline_s=settings.analysis_timeout_s,
     )
-    fleet = Fleet.of(
+    pool = EnginePool.of(
         settings, TraceProcessorDriver(settings), folder.incoming, room
     )  # large results go to the folder `incoming`, which is emptied at each start
     exports = Exports(fork_server, deadline_s=settings.analysis_timeout_s, room=room)
@@ -132,7 +132,7 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
     )
     listener = ListenerState()
     trace_operations = TraceOperations(
-        catalog, folder, monitor, ingests, derivations, preparation, fleet, on_removed=listener.forget
+        catalog, folder, monitor, ingests, derivations, preparation, pool, on_removed=listener.forget
     )
     retention = Retention(
         catalog, room, trace_operations.remove, derivations.sources, groups,
@@ -166,12 +166,12 @@ def compose(settings: Settings, resources: contextlib.ExitStack) -> Composition:
         intake=intake,
         exports=exports,
         analyses=analyses,
-        fleet=fleet,
+        engine_pool=pool,
         listener=listener,
         unanswered=ByteBudget(TOTAL_MAX_BYTES),
         trace_operations=trace_operations,
         group_operations=GroupOperations(groups, catalog, folder, trace_operations),
-        session_operations=SessionOperations(trace_operations, folder, fleet, renderings),
+        session_operations=SessionOperations(trace_operations, folder, pool, renderings),
     )
     return Composition(
         services=services,

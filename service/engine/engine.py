@@ -1,7 +1,7 @@
-"""The interface of an engine, the program that runs SQL, for sessions, the fleet and the relay.
+"""The interface of an engine, the program that runs SQL, for sessions, the pool and the relay.
 
-To add another engine, implement `EngineDriver` and `Engine` in a folder of its own, and pass the driver to `Fleet` in
-`service.app`. An engine that UIs can attach to implements `RpcCodec` and `RpcRequest` as well.
+To add another engine, implement `EngineDriver` and `Engine` in a folder of its own, and pass the driver to `EnginePool`
+in `service.app`. An engine that UIs can attach to implements `RpcCodec` and `RpcRequest` as well.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Hashable, Sequence
@@ -149,11 +149,11 @@ class Engine(Protocol):
     def usage(self) -> ResourceUsage | None:
         """Return the memory and processor time that the engine uses; None if it has ended or the system has no data.
 
-        The session polls it to enforce its limits; the fleet and `WarmEngine` add it to the memory in use.
+        The session polls it to enforce its limits; the pool and `WarmEngine` add it to the memory in use.
         """
 
     def limit_memory(self, max_bytes: int) -> None:
-        """Make allocations beyond `max_bytes` fail, if the system supports it. The fleet calls it before the load."""
+        """Make allocations beyond `max_bytes` fail, if the system supports it. The pool calls it before the load."""
 
     def interrupt(self) -> None:
         """Stop the running statement, which then responds with an error; has no effect if none runs.
@@ -242,14 +242,14 @@ class RpcCodec(Protocol):
 
 
 class EngineDriver(Protocol):
-    """One kind of engine: finds its program and starts it. `service.app` passes one to the fleet."""
+    """One kind of engine: finds its program and starts it. `service.app` passes one to the pool."""
 
     @property
     def rpc(self) -> RpcCodec | None:
         """The protocol in which UIs speak with the engine; None if UIs can't attach to it."""
 
     def binary(self) -> Path:
-        """Return the program to run. The fleet calls it before it opens a session; raises `EngineUnavailable`."""
+        """Return the program to run. The pool calls it before it opens a session; raises `EngineUnavailable`."""
 
     async def start(self, binary: Path) -> Engine:
         """Start the program, without a trace. `WarmEngine` calls it; raises `EngineUnavailable`."""

@@ -450,7 +450,7 @@ class Session:
         """Return whether the current request crashed the engine, rather than earlier requests or a foreign signal."""
         if self._current is None or self._was_leaking:
             return False
-        if isinstance(error, EngineOutOfMemory) and self._kill_reason:  # killed for this limit, or for the fleet's
+        if isinstance(error, EngineOutOfMemory) and self._kill_reason:  # killed for this limit, or for the pool's
             return bool(error.extra["memory_bytes"] > self._leak_threshold_bytes)
         return bool(self._kill_reason) or error.extra.get("exit_status") not in _EXTERNAL_KILLS
 

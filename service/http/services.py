@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from service.engine.fleet import Fleet
+from service.engine.pool import EnginePool
 from service.http.listener_state import ListenerState
 from service.http.server.inbox import ByteBudget
 from service.jobs.analyses import Analyses
@@ -58,7 +58,7 @@ class Services:
         intake: records traces whose files are complete.
         exports: the processes that write downloads.
         analyses: the process that runs analyses.
-        fleet: the engines.
+        engine_pool: the engines.
         listener: the state of the localhost listener.
         unanswered: the budget of bytes for unanswered WebSocket messages, shared by all connections.
         trace_operations: operations on single traces.
@@ -86,7 +86,7 @@ class Services:
     intake: TraceIntake
     exports: Exports
     analyses: Analyses
-    fleet: Fleet
+    engine_pool: EnginePool
     listener: ListenerState
     unanswered: ByteBudget
     trace_operations: TraceOperations

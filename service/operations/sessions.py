@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Hashable
 from functools import partial
 
-from service.engine.fleet import Fleet
+from service.engine.pool import EnginePool
 from service.engine.session import Session
 from service.engine.trace_processor.load_check import check_load
 from service.jobs.exports import Renderings
@@ -25,14 +25,14 @@ class SessionOperations:
     Args:
         traces: operations on the traces that engines load.
         folder: the data folder.
-        fleet: the engines.
+        pool: the engines.
         renderings: the writers of documents for engines.
     """
 
-    def __init__(self, traces: TraceOperations, folder: Folder, fleet: Fleet, renderings: Renderings) -> None:
+    def __init__(self, traces: TraceOperations, folder: Folder, pool: EnginePool, renderings: Renderings) -> None:
         self._traces = traces
         self._folder = folder
-        self._fleet = fleet
+        self._pool = pool
         self._renderings = renderings
 
     def open(self, view: View, client: Hashable = None) -> Session:
@@ -45,7 +45,7 @@ class SessionOperations:
         Raises:
             UnknownTrace: no trace has the id in the view.
             NotReady: the trace has not been read yet, or could not be read.
-            EngineError: no engine can be started; see `Fleet.open`.
+            EngineError: no engine can be started; see `EnginePool.open`.
         """
         trace = self._traces.ready(view.trace_id)
         summary = trace.summary_or_empty
@@ -54,7 +54,7 @@ class SessionOperations:
         async def after_load(session: Session) -> None:
             session.load_report = await check_load(session, reports[-1])
 
-        return self._fleet.open(
+        return self._pool.open(
             str(view),
             trace.id,
             partial(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from service.engine.fleet import Fleet
+from service.engine.pool import EnginePool
 from service.jobs.derivation_jobs import DerivationJobs
 from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.job_monitor import JobMonitor
@@ -23,7 +23,7 @@ class TraceOperations:
         ingests: the jobs that read traces.
         derivations: the jobs that derive traces from traces.
         preparation: the preparation of pages.
-        fleet: the engines.
+        pool: the engines.
         on_removed: called with the id of each trace that was removed.
     """
 
@@ -35,7 +35,7 @@ class TraceOperations:
         ingests: IngestJobs,
         derivations: DerivationJobs,
         preparation: PagePreparation,
-        fleet: Fleet,
+        pool: EnginePool,
         *,
         on_removed: Callable[[str], object],
     ) -> None:
@@ -45,7 +45,7 @@ class TraceOperations:
         self._ingests = ingests
         self._derivations = derivations
         self._preparation = preparation
-        self._fleet = fleet
+        self._pool = pool
         self._on_removed = on_removed
 
     def ready(self, trace_id: str) -> Trace:
@@ -87,7 +87,7 @@ class TraceOperations:
             self._monitor.changed(job_id)
         await self._derivations.forget(trace_id)
         await self._preparation.forget(trace_id)
-        await self._fleet.close_trace(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
+        await self._pool.close_trace(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
         await asyncio.to_thread(self._folder.remove, trace_id)
         self._on_removed(trace_id)
 

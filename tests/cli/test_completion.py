@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,9 +19,22 @@ from service.cli.completion import VARIABLE, Shell, print_completions
 from service.cli.main import app
 from tests.cli.conftest import COMMAND, Run
 from tests.cli.double import Server, json_answer, trace
+from tests.waiting import until
 
 Completed = Callable[[str], list[str]]
 NOBODY = "http://127.0.0.1:9"
+
+
+def needs(shell: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
+
+
+def with_command(folder: Path) -> dict[str, str]:
+    """Return the environment of a shell that finds `tracedock` in a folder."""
+    command = folder / "tracedock"
+    command.write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
+    command.chmod(0o755)
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
 
 @pytest.fixture
@@ -160,9 +176,6 @@ def test_bash_completes_the_word_at_the_cursor(
     items: list[str],
 ) -> None:  # fmt: skip
     server.traces = [trace("9f2c41d07a3b", "with space.json")]
-    command = tmp_path / "tracedock"
-    command.write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
-    command.chmod(0o755)
     line = " ".join(words).replace(" = ", "=").replace(" =", "=")
     script = (
         f"{run('completion', 'bash').stdout}\ncompopt() {{ :; }}\n"  # it works only while bash completes
@@ -170,9 +183,76 @@ def test_bash_completes_the_word_at_the_cursor(
         f"COMP_LINE={line!r}\nCOMP_POINT={len(line)}\n"
         f"_tracedock tracedock {current!r}\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
     )
-    found = environment | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    found = environment | with_command(tmp_path)
     done = subprocess.run(["bash", "-c", script], env=found, capture_output=True, text=True, check=False)
     assert (done.stderr, done.stdout.splitlines()) == ("", items)
+
+
+@pytest.mark.system  # `make test-system` installs the shells
+@needs("fish")
+@pytest.mark.parametrize(
+    ("line", "items"),
+    [
+        ("tracedock ls --sta", ["--state"]),
+        ("tracedock ls --state=re", ["--state=ready"]),
+        ("tracedock ls --state ", ["queued", "ingesting", "ready", "failed"]),
+        ("tracedock show with", ["with space.json"]),
+        ("tracedock show 'with s", ["with space.json"]),
+        ("tracedock upload ra", ["rank0.json"]),
+    ],
+)
+def test_fish_completes_the_line(
+    server: Server, environment: dict[str, str], tmp_path: Path, run: Run, line: str, items: list[str]
+) -> None:
+    server.traces = [trace("9f2c41d07a3b", "with space.json")]
+    (tmp_path / "rank0.json").touch()
+    script = f"{run('completion', 'fish').stdout}\ncd {tmp_path}\ncomplete -C {shlex.quote(line)}\n"
+    found = environment | with_command(tmp_path)
+    done = subprocess.run(["fish", "--no-config", "-c", script], env=found, capture_output=True, text=True, check=False)
+    assert [printed.partition("\t")[0] for printed in done.stdout.splitlines()] == items, done.stderr
+
+
+@pytest.mark.system  # `make test-system` installs the shells
+@needs("zsh")
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("tracedock ls --sta\t", "tracedock ls --state "),
+        ("tracedock ls --state=re\t", "tracedock ls --state=ready "),
+        ("tracedock ls --state re\t", "tracedock ls --state ready "),
+        ("tracedock show with\t", r"tracedock show with\ space:1.json "),
+        ("tracedock upload ra\t", "tracedock upload rank0.json "),
+    ],
+)
+def test_zsh_completes_the_line_in_a_terminal(
+    server: Server, environment: dict[str, str], tmp_path: Path, run: Run, typed: str, line: str
+) -> None:
+    server.traces = [trace("9f2c41d07a3b", "with space:1.json")]
+    (tmp_path / "rank0.json").touch()
+    (tmp_path / "_tracedock").write_text(run("completion", "zsh").stdout)
+    (tmp_path / ".zshrc").write_text(
+        f"PS1='ready> '\nfpath=({tmp_path} $fpath)\nautoload -Uz compinit && compinit -u -D\n"
+        'show-line() { print -r -- "$BUFFER" > line.new && mv line.new line }\n'
+        "zle -N show-line\nbindkey '^X' show-line\n"
+    )
+    terminal, other_end = pty.openpty()
+    with closing(open(terminal, "r+b", buffering=0)) as keyboard:  # noqa: PTH123 - a file descriptor has no path
+        found = environment | with_command(tmp_path) | {"ZDOTDIR": str(tmp_path), "TERM": "dumb"}
+        zsh = subprocess.Popen(
+            ["zsh", "-d", "-i"], cwd=tmp_path, env=found, stdin=other_end, stdout=other_end, stderr=other_end,
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(other_end)
+        try:
+            shown = b""
+            while b"ready> " not in shown:
+                shown += keyboard.read(1000)
+            keyboard.write(f"{typed}\x18".encode())
+            until((tmp_path / "line").exists)
+        finally:
+            zsh.kill()
+            zsh.wait()
+    assert (tmp_path / "line").read_text() == f"{line}\n"
 
 
 @pytest.mark.parametrize("shell", Shell)

@@ -108,7 +108,7 @@ class Driver:
 
 
 def session_of(trace: Path, binary: Path, bounds: EngineLimits | None = None, **more: Any) -> Session:
-    """Return a session outside of a fleet."""
+    """Return a session outside of a pool."""
     load = {name: more.pop(name) for name in ("after_load", "events", "args") if name in more}
     rpc = PerfettoRpc()
     source = partial(fed, trace)

@@ -1,6 +1,6 @@
 """Another engine: SQLite in the server's own process. Its UIs send SQL as lines, and receive rows as lines of JSON.
 
-This file contains the whole integration: no other module knows this engine, and tests pass its driver to a fleet.
+This file contains the whole integration: no other module knows this engine, and tests pass its driver to a pool.
 """
 
 import asyncio

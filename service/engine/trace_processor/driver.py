@@ -1,4 +1,4 @@
-"""The engine driver for trace_processor, which the fleet uses."""
+"""The engine driver for trace_processor, which the pool uses."""
 
 from pathlib import Path
 

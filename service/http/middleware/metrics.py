@@ -134,13 +134,13 @@ class _PartsCollector(Collector):
             events.add_metric([kind], count)
         yield events
         engines = GaugeMetricFamily(f"{NAME}_engines", "Engines.", labels=["state"])
-        for state, count in Tally(session.state for session in services.fleet.sessions()).items():
+        for state, count in Tally(session.state for session in services.engine_pool.sessions()).items():
             engines.add_metric([state], count)
         yield engines
         disk = shutil.disk_usage(services.folder.root)
         for name, description, value in (
-            ("engine_memory_bytes", "Memory of all engines.", services.fleet.held_bytes),
-            ("engine_memory_max_bytes", "Memory that all engines may take.", services.fleet.budget_bytes),
+            ("engine_memory_bytes", "Memory of all engines.", services.engine_pool.held_bytes),
+            ("engine_memory_max_bytes", "Memory that all engines may take.", services.engine_pool.budget_bytes),
             ("data_bytes", "Bytes of the data folder at the last count.", services.room.counted),
             ("disk_free_bytes", "Free bytes of the disk of the data folder.", disk.free),
             ("disk_bytes", "Bytes of the disk of the data folder.", disk.total),

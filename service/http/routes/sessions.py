@@ -46,8 +46,10 @@ def loading(session: Session) -> Response:
 @router.get("/sessions", summary="List the engines", responses={200: {"model": shapes.Sessions}})
 def list_sessions(services: ServicesDep) -> Response:
     """Return all sessions, and the memory of all engines, including the one that is kept ready."""
-    memory = shapes.EngineMemory(held_bytes=services.fleet.held_bytes, budget_bytes=services.fleet.budget_bytes)
-    sessions = [session_object(session) for session in services.fleet.sessions()]
+    memory = shapes.EngineMemory(
+        held_bytes=services.engine_pool.held_bytes, budget_bytes=services.engine_pool.budget_bytes
+    )
+    sessions = [session_object(session) for session in services.engine_pool.sessions()]
     return json_response(shapes.Sessions(sessions=sessions, memory=memory, next=None))
 
 
@@ -72,7 +74,7 @@ async def open_session(view: Viewed, request: Request, services: ServicesDep, wa
 def get_session(view: Viewed, services: ServicesDep) -> Response:
     """Return the session of a trace, or of a selection of it, without starting one."""
     services.catalog.get(view.trace_id)
-    session = services.fleet.find(str(view))
+    session = services.engine_pool.find(str(view))
     if session is None:
         raise NotReady("The trace has no engine running; a query or POST starts one.", state=SessionState.CLOSED)
     return json_response(session_object(session))
@@ -83,5 +85,5 @@ def get_session(view: Viewed, services: ServicesDep) -> Response:
 async def close_session(view: Viewed, services: ServicesDep) -> Response:
     """Stop the engine of the trace, or of a selection of it; tables that clients have created in it are lost."""
     services.catalog.get(view.trace_id)
-    await services.fleet.close_session(str(view))
+    await services.engine_pool.close_session(str(view))
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""The fleet of engines: one for each trace or selection in use, with limits on their number and their memory."""
+"""The pool of engines: one for each trace or selection in use, with limits on their number and their memory."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ STALL_TOLERANCE_S = 5.0
 RESTARTS_MAX = 100  # largest number of restarts that is counted
 
 
-class Fleet:
+class EnginePool:
     """The sessions, by a key that identifies the trace, the selected part of it, and the loaded arguments of events.
 
     Args:
@@ -68,8 +68,8 @@ class Fleet:
         self._maintenance: asyncio.Task[None] | None = None
 
     @classmethod
-    def of(cls, settings: Settings, driver: EngineDriver, scratch: Path, room: Room | None = None) -> "Fleet":
-        """Return a fleet with the limits of the settings.
+    def of(cls, settings: Settings, driver: EngineDriver, scratch: Path, room: Room | None = None) -> "EnginePool":
+        """Return a pool with the limits of the settings.
 
         Args:
             settings: the settings.
