@@ -17,6 +17,7 @@ from service.analysis.kept_answers import exchanged_tables, kept_answer
 from service.analysis.question import Comparison, Parameters, Question, RankAnswer, Tables, concatenated
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import ALL, Columns, Page, as_arrow, as_csv, as_json, as_json_columns, table_of, with_cycle
+from service.streaming.processors import processor_count
 from service.trace.cycles import cycles_of
 from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError, UnknownAnalysis
 from service.trace.selection import Selection
@@ -356,7 +357,7 @@ def _map_traces(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Ca
         with readings.of(trace) as reading, scope_of(reading) as scope:
             return ask(scope)
 
-    with ThreadPoolExecutor(RANKS_AT_ONCE, "ranks") as threads:
+    with ThreadPoolExecutor(min(RANKS_AT_ONCE, processor_count()), "ranks") as threads:
         return list(threads.map(result, traces))
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import orjson
 
 from service.analysis.facts.rank_database import RankDatabase
+from service.streaming.processors import processor_count
 from service.trace.selection import Selection
 from service.trace.summary import Summary
 
 THREADS = 2
-"""Number of threads of each reading's database."""
+"""Maximum number of threads of each reading's database."""
 
 EVENTS_MAX = 16 << 20
 """Maximum number of events of all cached readings; the data derived from so many events takes about 1 GB."""
@@ -73,7 +74,7 @@ class ReadingCache:
                 trace.summary,
                 trace.selection,
                 spill=self._spill / str(next(self._numbers)),  # each database gives its files the same names
-                threads=THREADS,
+                threads=min(THREADS, processor_count()),
             )
             self._kept[key] = reading  # at the end, as the most recent
             self._users[key] = self._users.get(key, 0) + 1

@@ -120,6 +120,10 @@ _OF_FRAMEWORK = (
 )
 
 
+NOT_OF_API = (errors.LocationError, errors.FleetError)
+"""Errors that no route of the API raises."""
+
+
 def problem_kinds() -> list[ProblemKind]:
     """Return all kinds of errors that responses of the API have, by status and code."""
     return sorted({*_OF_FRAMEWORK, *_kinds_of(errors.TracedockError)})
@@ -127,6 +131,8 @@ def problem_kinds() -> list[ProblemKind]:
 
 def _kinds_of(base: type[errors.TracedockError]) -> Iterator[ProblemKind]:
     for error in base.__subclasses__():
+        if error in NOT_OF_API:
+            continue
         if "code" in vars(error) and len(inspect.signature(error).parameters):
             yield ProblemKind(status_of(error("")), error.code, error.title)
         yield from _kinds_of(error)

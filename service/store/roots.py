@@ -3,14 +3,13 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from service.formats.names import SUFFIXES, listed
+from service.store.patterns import CHARACTERS, matches
 from service.trace.errors import ImportRefused, NothingToImport
 
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
-_PATTERN = frozenset("*?[")
 _UNFINISHED = ".tmp"
 
 
@@ -80,7 +79,7 @@ class Roots:
     def _split(self, requested: str) -> tuple[list[Path], tuple[str, ...]]:
         """Return the resolved paths of the part before the pattern, and the parts of the pattern."""
         path = self._checked(requested)
-        at = next((at for at, part in enumerate(path.parts) if _PATTERN & set(part)), len(path.parts))
+        at = next((at for at, part in enumerate(path.parts) if CHARACTERS & set(part)), len(path.parts))
         if at < len(path.parts):
             literal = self._bases(path, refuse=False)
             if any(map(os.path.lexists, literal)):
@@ -124,7 +123,7 @@ class Roots:
                 continue
             for name in sorted(names):
                 path = Path(parent, name)
-                if pattern and not _matches(path.relative_to(base).parts, pattern):
+                if pattern and not matches(path.relative_to(base).parts, pattern):
                     continue
                 if not pattern and (name.startswith(".") or not name.endswith((*SUFFIXES, *TARS, _UNFINISHED))):
                     yield ImportCandidate(
@@ -163,25 +162,3 @@ def _resolved(path: Path) -> Path:
         return path.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links
         raise ImportRefused(f"{path.name[:200]!r} can't be found: {error}") from error
-
-
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether a path matches a pattern, part by part."""
-    reached = {0}  # the numbers of parts of the pattern that may have matched so far
-    for part in parts:
-        reached = _with_skips(reached, pattern)
-        reached = {
-            at if pattern[at] == "**" else at + 1
-            for at in reached
-            if at < len(pattern) and (pattern[at] == "**" or fnmatchcase(part, pattern[at]))
-        }
-    return len(pattern) in _with_skips(reached, pattern)
-
-
-def _with_skips(reached: set[int], pattern: Sequence[str]) -> set[int]:
-    """Return the numbers, and the next number after each ``**``, which also matches no folder at all."""
-    every = set(reached)
-    for at in range(len(pattern)):
-        if at in every and pattern[at] == "**":
-            every.add(at + 1)
-    return every

@@ -80,6 +80,15 @@ TracedockError
 │   ├── BadIdempotencyKey        a malformed key
 │   ├── IdempotencyKeyBusy       the first request with the key is in progress
 │   └── IdempotencyKeyReused     a key that was sent with another request
+├── LocationError                a folder or a bucket that can't be used
+│   ├── BadLocation              a URL that is malformed or of an unknown kind
+│   ├── UnknownLocation          a folder, bucket or file that does not exist
+│   ├── LocationDenied           missing or refused credentials or permissions
+│   ├── LocationUnavailable      a store that can't be reached, or fails
+│   └── SourceChanged            a file that was changed while it was read
+├── FleetError                   work on many traces that can't run
+│   ├── FleetUnavailable         packages that are not installed
+│   └── BadDataset               a location without a dataset, or with one of another version
 └── EngineError
     ├── EngineUnavailable        no engine can be started
     ├── EngineBusy               the queue of the engine is full
@@ -703,6 +712,56 @@ class ResultTooLarge(EngineError):
     """The result exceeded its size limit."""
 
     code, title = "result_too_large", "The result is too large"
+
+
+class LocationError(TracedockError):
+    """A folder or a bucket can't be used."""
+
+
+class BadLocation(LocationError):
+    """The URL is malformed or of an unknown kind."""
+
+    code, title = "bad_location", "The location is not valid"
+
+
+class UnknownLocation(LocationError):
+    """The folder, bucket or file does not exist."""
+
+    code, title = "unknown_location", "There is no such location"
+
+
+class LocationDenied(LocationError):
+    """Credentials or permissions are missing or refused."""
+
+    code, title = "location_denied", "The location refuses access"
+
+
+class LocationUnavailable(LocationError):
+    """The store can't be reached, or fails."""
+
+    code, title = "location_unavailable", "The location can't be used"
+
+
+class SourceChanged(LocationError):
+    """The file was changed while it was read."""
+
+    code, title = "source_changed", "The file was changed"
+
+
+class FleetError(TracedockError):
+    """Work on many traces can't run."""
+
+
+class FleetUnavailable(FleetError):
+    """The packages for work on many traces are not installed."""
+
+    code, title = "fleet_unavailable", "Packages are missing"
+
+
+class BadDataset(FleetError):
+    """The location has no dataset, or one of another version."""
+
+    code, title = "bad_dataset", "There is no dataset of this version"
 
 
 def error_from_document(document: ErrorDocument) -> TracedockError:

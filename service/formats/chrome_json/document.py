@@ -8,8 +8,9 @@ from typing import Any
 import ijson
 import pyarrow as pa
 
-from service.formats.chrome_json.frames import Feed, Frames, Pool, processor_count
+from service.formats.chrome_json.frames import Feed, Frames, Pool
 from service.formats.chrome_json.outline import Stop, StopReason, events_after_damage, read_members
+from service.streaming.processors import processor_count
 from service.streaming.repair import Unrepairable, repair_json
 from service.streaming.scan.grammar import OK, new_stack, value_end
 from service.streaming.scan.reader import Events, padded

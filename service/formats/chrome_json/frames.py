@@ -5,7 +5,6 @@ the previous frame has been read exactly to its final comma. Otherwise, the fram
 unread rest of the previous frame before it.
 """
 
-import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -19,14 +18,6 @@ from service.streaming.scan.reader import ELEMENT_MAX, Events, Reader, padded
 from service.trace.errors import BadCompression, Truncated
 
 FRAME_SIZE = 4 << 20
-THREADS_MAX = 8
-
-
-def processor_count() -> int:
-    """Return the number of processors that this process can use, at most `THREADS_MAX`."""
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), THREADS_MAX)
-    return min(os.cpu_count() or 1, THREADS_MAX)
 
 
 class Feed:

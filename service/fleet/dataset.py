@@ -1,0 +1,155 @@
+"""A dataset: the columns and the facts of many traces in a folder or a bucket.
+
+dataset.json                 says what this is, with the version of the layout
+sources/KEY.json             what became of a source; see `service.fleet.record`
+traces/TRACE/                the columns of a trace, as ingest writes them, its answers and its facts; the last file
+                             to come is summary.json
+facts/TABLE/PART.parquet     the facts of many traces, a row group or more for each part; see `service.fleet.facts`
+parts/PART.json              the records and the traces whose facts a part has; it comes after the part's tables
+
+All writes are whole and idempotent. So any number of processes may work on a dataset, and each may be killed.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from service.fleet.facts import decoded
+from service.fleet.record import DONE, Record
+from service.store.folder import ATTRIBUTION, ENVELOPE, EVENTS, LISTS, MEMORY, TIMELINE
+from service.store.locations.location import Location, location_of
+from service.trace.errors import BadDataset
+from service.trace.summary import Summary
+
+KIND, VERSION = "tracedock dataset", 1
+MANIFEST = "dataset.json"
+SUMMARY, FACTS = "summary.json", "facts.arrow"
+"""Further files of a trace's folder. The summary comes last: with it, the trace is complete."""
+COLUMNS = (EVENTS, ENVELOPE, ATTRIBUTION, LISTS, TIMELINE, MEMORY)
+"""The files of a trace that questions about its events need."""
+
+_READS = 16  # objects that are read at a time
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records whose facts are merged.
+
+    Attributes:
+        name: name of the part.
+        records: the records.
+        traces: names of the traces whose facts the part's tables have.
+    """
+
+    name: str
+    records: tuple[Record, ...]
+    traces: tuple[str, ...]
+
+
+class Dataset:
+    """A dataset at a location."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+
+    @classmethod
+    def create(cls, url: str) -> "Dataset":
+        """Open a dataset, and create it where there is none.
+
+        Raises:
+            BadDataset: another version has written it.
+            LocationError: the location can't be used.
+        """
+        location = location_of(url)
+        location.create(MANIFEST, orjson.dumps({"kind": KIND, "version": VERSION}))
+        return cls.open(url)
+
+    @classmethod
+    def open(cls, url: str) -> "Dataset":
+        """Open a dataset; raises what `create` raises."""
+        location = location_of(url)
+        content = location.read(MANIFEST)
+        if content is None:
+            raise BadDataset(f"{location.url} has no dataset. `tracedock fleet ingest SOURCE --to {url}` makes one.")
+        try:
+            manifest = orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise BadDataset(f"{location.url}/{MANIFEST} is damaged: {error}.") from error
+        if manifest != {"kind": KIND, "version": VERSION}:
+            raise BadDataset(f"{location.url} was written by another version: this one reads {KIND} {VERSION}.")
+        return cls(location)
+
+    # -- traces -------------------------------------------------------------------------------------------------------
+
+    def has_trace(self, trace: str) -> bool:
+        """Return whether a trace is complete."""
+        return self.location.read(f"traces/{trace}/{SUMMARY}") is not None
+
+    def summary(self, trace: str) -> Summary:
+        """Return the summary of a complete trace."""
+        content = self.location.read(f"traces/{trace}/{SUMMARY}")
+        if content is None:
+            raise BadDataset(f"The trace {trace} is missing in {self.location.url}. Ingest its source again.")
+        return Summary.from_json(content)
+
+    def facts(self, trace: str) -> dict[str, Any]:
+        """Return the tables of facts of a trace; empty if another version wrote them."""
+        content = self.location.read(f"traces/{trace}/{FACTS}")
+        return {} if content is None else decoded(content)
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def record(self, record: Record) -> None:
+        """Write a record. A source that is done stays so, whatever a slower worker reports later."""
+        name = f"sources/{record.key}.json"
+        if record.state == DONE or (found := self.location.read(name)) is None or Record.from_json(found).state != DONE:
+            self.location.write(name, record.as_json())
+
+    def records(self) -> dict[str, Record]:
+        """Return all records by key."""
+        merged = {record.key: record for part in self.parts() for record in part.records}
+        return {**merged, **self.unmerged(merged)}
+
+    def unmerged(self, merged: Iterable[str]) -> dict[str, Record]:
+        """Return the records that are in no part, by key.
+
+        Args:
+            merged: the keys of the records of all parts.
+        """
+        known = {f"sources/{key}.json" for key in merged}
+        names = [entry.name for entry in self.location.entries("sources") if entry.name not in known]
+        with ThreadPoolExecutor(_READS, "records") as threads:
+            contents = threads.map(self.location.read, names)
+            records = [Record.from_json(content) for content in contents if content is not None]
+        return {record.key: record for record in records}
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def parts(self) -> list[Part]:
+        """Return all parts in order of their names, each record and each trace in the first that has it."""
+        keys: set[str] = set()
+        traces: set[str] = set()
+        parts = []
+        names = [entry.name for entry in self.location.entries("parts")]
+        with ThreadPoolExecutor(_READS, "parts") as threads:
+            for name, content in zip(names, threads.map(self.location.read, names), strict=True):
+                document = orjson.loads(content or b'{"records": [], "traces": []}')
+                records = [Record.from_values(values) for values in document["records"] if values["key"] not in keys]
+                new = [trace for trace in document["traces"] if trace not in traces]
+                keys.update(record.key for record in records)
+                traces.update(new)
+                parts.append(Part(name.removeprefix("parts/").removesuffix(".json"), tuple(records), tuple(new)))
+        return parts
+
+    def add_part(self, part: Part) -> None:
+        """Add a part, whose tables are written."""
+        document = {"records": [record.as_dict() for record in part.records], "traces": part.traces}
+        self.location.write(f"parts/{part.name}.json", orjson.dumps(document))
+
+
+def table_name(table: str, part: str) -> str:
+    """Return the name of the file of a part's table."""
+    return f"facts/{table}/{part}.parquet"

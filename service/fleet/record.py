@@ -1,0 +1,143 @@
+"""Records: what became of each source of a dataset."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import orjson
+import pyarrow as pa
+
+from service.fleet.sources import Source
+from service.trace.errors import IngestError, TracedockError
+from service.trace.summary import SNAPSHOT_CATEGORY, Summary
+
+State = Literal["done", "failed"]
+DONE: State = "done"
+FAILED: State = "failed"
+
+SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("run", "trace", "source", "name"), pa.string()),
+        **dict.fromkeys(("rank", "world_size"), pa.int64()),
+        "host": pa.string(),
+        **dict.fromkeys(("base_ns", "start_ns", "end_ns", "steps", "first_step", "last_step"), pa.int64()),
+        **dict.fromkeys(("events", "size_bytes", "cycle"), pa.int64()),
+    }
+)
+"""The columns of the table of traces: a row for each source that is done; `cycle` is null until cycles are known."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of a source.
+
+    Attributes:
+        key: name of the record; see `Source.key`.
+        run: name of the run.
+        source: path or URL of the file.
+        name: its file name.
+        size_bytes: its size.
+        state: `done` or `failed`.
+        attempts: number of attempts so far.
+        worker: host and process of the last attempt.
+        seconds: duration of the last attempt.
+        error: the error that it failed with, as JSON values.
+        in_input: whether the error lies in the file, so that another attempt would fail, too.
+        trace: name of the trace in the dataset, if it is done.
+        rank: its rank, if it is known.
+        world_size: number of ranks, if it is known.
+        host: name of the host that ran it, if it is known.
+        base_ns: zero of its clock, in ns since 1970.
+        start_ns: start of its first event, in ns of its clock.
+        end_ns: end of its last event.
+        steps: number of its steps.
+        first_step: smallest number of its steps.
+        last_step: largest number of its steps.
+        processes: its processes on hosts, which tell the processes of ranks without a number apart.
+        is_memory_snapshot: whether it is a memory snapshot.
+        events: number of its events.
+    """
+
+    key: str
+    run: str
+    source: str
+    name: str
+    size_bytes: int
+    state: State
+    attempts: int = 1
+    worker: str = ""
+    seconds: float = 0.0
+    error: dict[str, Any] | None = None
+    in_input: bool = False
+    trace: str = ""
+    rank: int | None = None
+    world_size: int | None = None
+    host: str | None = None
+    base_ns: int | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    steps: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+    processes: tuple[str, ...] = ()
+    is_memory_snapshot: bool = False
+    events: int = 0
+
+    @classmethod
+    def done(cls, source: Source, trace: str, summary: Summary, worker: str, seconds: float, attempts: int) -> "Record":
+        """Return the record of a source that has become a trace."""
+        numbers = [step["number"] for step in summary.steps]
+        bounds = summary.bounds
+        return cls(
+            key=source.key, run=source.run, source=source.url, name=source.name, size_bytes=source.entry.size,
+            state=DONE, attempts=attempts, worker=worker, seconds=round(seconds, 3), trace=trace,
+            rank=summary.rank, world_size=summary.world_size, host=summary.host, base_ns=summary.base_ns,
+            start_ns=bounds["start_ns"] if bounds else None, end_ns=bounds["end_ns"] if bounds else None,
+            steps=summary.steps_count, first_step=min(numbers, default=None), last_step=max(numbers, default=None),
+            processes=tuple(str(process["pid"]) for process in summary.processes if process["labels"] == "CPU"),
+            is_memory_snapshot=summary.is_memory_snapshot, events=summary.kept_events,
+        )  # fmt: skip
+
+    @classmethod
+    def failed(cls, source: Source, error: TracedockError, attempts: int, worker: str = "") -> "Record":
+        """Return the record of a source that has failed."""
+        return cls(
+            key=source.key, run=source.run, source=source.url, name=source.name, size_bytes=source.entry.size,
+            state=FAILED, attempts=attempts, worker=worker, error=error.as_dict(),
+            in_input=isinstance(error, IngestError),
+        )  # fmt: skip
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> "Record":
+        """Restore a record from its JSON values."""
+        return cls(**{**values, "processes": tuple(values.get("processes", ()))})
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "Record":
+        """Parse what `as_json` returned."""
+        return cls.from_values(orjson.loads(text))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return asdict(self)
+
+    def as_json(self) -> bytes:
+        """Return the record as JSON."""
+        return orjson.dumps(self.as_dict())
+
+    def as_summary(self) -> Summary:
+        """Return what the cycles of a run are determined by, as a summary."""
+        ends = [number for number in (self.first_step, self.last_step) if number is not None]
+        steps: Any = [{"number": number} for number in ends]
+        processes: Any = [{"pid": pid, "labels": "CPU"} for pid in self.processes]
+        bounds: Any = None if self.start_ns is None else {"start_ns": self.start_ns, "end_ns": self.end_ns}
+        counts = {f"X|{SNAPSHOT_CATEGORY}": 1} if self.is_memory_snapshot else {}
+        return Summary(
+            rank=self.rank, host=self.host, base_ns=self.base_ns, bounds=bounds, counts=counts, steps=steps,
+            processes=processes,
+        )  # fmt: skip
+
+
+def as_table(records: Iterable[Record]) -> pa.Table:
+    """Return the table of traces; see `SCHEMA`."""
+    return pa.Table.from_pylist([{**record.as_dict(), "cycle": None} for record in records], SCHEMA)

@@ -1,0 +1,1 @@
+"""Folders and buckets, behind one interface."""
