@@ -1,7 +1,7 @@
 """A dataset: the columns and the facts of many traces in a folder or a bucket.
 
 dataset.json                 says what this is, with the version of the layout
-sources/KEY.json             what became of a source; see `service.fleet.record`
+sources/KEY.json             the outcome of a source; see `service.fleet.record`
 traces/TRACE/                the columns of a trace, as ingest writes them, its answers and its facts; the last file
                              to come is summary.json
 facts/TABLE/PART.parquet     the facts of many traces, a row group or more for each part; see `service.fleet.facts`

@@ -1,4 +1,4 @@
-"""Records: what became of each source of a dataset."""
+"""Records: the outcome of each source of a dataset."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -21,15 +21,15 @@ SCHEMA = pa.schema(
         **dict.fromkeys(("rank", "world_size"), pa.int64()),
         "host": pa.string(),
         **dict.fromkeys(("base_ns", "start_ns", "end_ns", "steps", "first_step", "last_step"), pa.int64()),
-        **dict.fromkeys(("events", "size_bytes", "cycle"), pa.int64()),
+        **dict.fromkeys(("events", "size_bytes"), pa.int64()),
     }
 )
-"""The columns of the table of traces: a row for each source that is done; `cycle` is null until cycles are known."""
+"""The columns of the table of traces, which has a row for each source that is done."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What became of a source.
+    """Outcome of a source: the trace that was made of it, or the error that it failed with.
 
     Attributes:
         key: name of the record; see `Source.key`.
@@ -140,4 +140,4 @@ class Record:
 
 def as_table(records: Iterable[Record]) -> pa.Table:
     """Return the table of traces; see `SCHEMA`."""
-    return pa.Table.from_pylist([{**record.as_dict(), "cycle": None} for record in records], SCHEMA)
+    return pa.Table.from_pylist([record.as_dict() for record in records], SCHEMA)
