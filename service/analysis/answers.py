@@ -180,14 +180,66 @@ def answer_question(
         DiskFull: there is no disk space to spill.
     """
     started = time.perf_counter()
+    asked = asked_ranks(question, traces)
+    results = _map_traces(asked.inputs, readings, partial(asked.answer_of, question, parameters))
+    answer = join_answers(question, parameters, asked, results, partial(_ask_again, readings))
+    answer.elapsed_ms = round((time.perf_counter() - started) * 1000, 3)
+    return answer
+
+
+@dataclass(frozen=True)
+class AskedRanks:
+    """The ranks that a question is asked of.
+
+    Attributes:
+        inputs: an input for each rank.
+        numbers: the cycle of each.
+        cycles: number of cycles.
+    """
+
+    inputs: Sequence[AnalysisInput]
+    numbers: Sequence[int]
+    cycles: int
+
+    def answer_of(self, question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
+        """Return the tables of a rank, or the reason why there are none; see `rank_answer`."""
+        return rank_answer(question, parameters, scope, of_several=len(self.inputs) > 1, of_cycles=self.cycles > 1)
+
+
+def asked_ranks(question: Question, traces: Sequence[AnalysisInput]) -> AskedRanks:
+    """Return the ranks of traces, with their cycles.
+
+    Raises:
+        BadAnalysisRequest: the question compares two sides, and the traces do not form exactly two.
+    """
     ranks = _ranks_of_all(question, traces)
     numbers, count = _cycles(question, ranks)
-    several = len(ranks) > 1
-    results = _map_traces(
-        ranks, readings, partial(_ask if count == 1 else _ask_of_cycle, question, parameters, several)
-    )
+    return AskedRanks(ranks, numbers, count)
+
+
+def join_answers(
+    question: Question,
+    parameters: Parameters,
+    asked: AskedRanks,
+    results: Sequence[Tables | str],
+    ask_again: Callable[[AnalysisInput, Callable[[Scope], pa.Table]], pa.Table],
+) -> Answer:
+    """Join the answers of all ranks to one.
+
+    Args:
+        question: the question.
+        parameters: its parameters.
+        asked: the ranks.
+        results: the tables of each rank, or the reason why there are none.
+        ask_again: runs a further query on the events of a rank.
+
+    Raises:
+        NotApplicable: the question applies to none of the traces.
+        BadAnalysisRequest: the two sides have no rank in common.
+    """
+    ranks, numbers, count = asked.inputs, asked.numbers, asked.cycles
     answers = [
-        RankAnswer(trace.summary.rank, cycle, trace.name, tables, partial(_ask_again, trace, readings))
+        RankAnswer(trace.summary.rank, cycle, trace.name, tables, partial(ask_again, trace))
         for trace, cycle, tables in zip(ranks, numbers, results, strict=True)
         if isinstance(tables, dict)
     ]
@@ -209,7 +261,6 @@ def answer_question(
         ]
     else:
         answer.tables = _together(question, parameters, answers, count)
-    answer.elapsed_ms = round((time.perf_counter() - started) * 1000, 3)
     return answer
 
 
@@ -295,7 +346,7 @@ def _named(traces: Sequence[AnalysisInput]) -> str:
     return ", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else "")
 
 
-def _ask_again(trace: AnalysisInput, readings: ReadingCache, ask: Callable[[Scope], pa.Table]) -> pa.Table:
+def _ask_again(readings: ReadingCache, trace: AnalysisInput, ask: Callable[[Scope], pa.Table]) -> pa.Table:
     with readings.of(trace) as reading, scope_of(reading) as scope:
         return ask(scope)
 
@@ -332,21 +383,32 @@ def _missing(question: Question, scope: Scope) -> str | None:
     return question.inapplicable_reason(scope)
 
 
-def _ask(question: Question, parameters: Parameters, several: bool, scope: Scope) -> Tables | str:
-    """Return the tables of a rank, or the reason why there are none; of several ranks, also those of `exchange`."""
-    answer = kept_answer(scope, question, parameters)
-    if isinstance(answer, str):
-        return answer
-    if not any(map(len, answer.values())):
-        return "Nothing that this analysis counts is left in the trace or the selection."
-    return {**answer, **exchanged_tables(scope, question)} if several else answer
+def rank_answer(
+    question: Question, parameters: Parameters, scope: Scope, *, of_several: bool, of_cycles: bool
+) -> Tables | str:
+    """Return the tables of a rank, or the reason why there are none.
 
+    Args:
+        question: the question.
+        parameters: its parameters.
+        scope: scope of the rank.
+        of_several: whether it is one of several ranks, which also need the tables of `exchange`.
+        of_cycles: whether there are several cycles. Then a selection that selects nothing is a reason, too: only one
+            cycle has a selected step.
 
-def _ask_of_cycle(question: Question, parameters: Parameters, several: bool, scope: Scope) -> Tables | str:
-    """Like `_ask`, but a selection error is a reason: of several cycles only one has a selected step."""
+    Raises:
+        SelectionError: a selection selects nothing.
+    """
     try:
-        return _ask(question, parameters, several, scope)
+        answer = kept_answer(scope, question, parameters)
+        if isinstance(answer, str):
+            return answer
+        if not any(map(len, answer.values())):
+            return "Nothing that this analysis counts is left in the trace or the selection."
+        return {**answer, **exchanged_tables(scope, question)} if of_several else answer
     except SelectionError as error:
+        if not of_cycles:
+            raise
         return error.detail
 
 

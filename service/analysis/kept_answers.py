@@ -34,14 +34,26 @@ def kept_answer(scope: Scope, question: Question, parameters: Parameters) -> Tab
     """Return the tables of a rank, or the reason why there are none: from the file, or computed and then kept."""
     if question.name not in KEPT or scope.is_selection or parameters != question.parameters():
         return _computed(scope, question, parameters)
-    path = scope.columns / ANSWERS / f"{question.name}.arrow"
-    key = f"{code_digest()} rank {scope.rank}"
-    if (answer := _read(path, key)) is None:
+    if (answer := read_answer(scope.columns, scope.rank, question)) is None:
         answer = _computed(scope, question, parameters)
         if isinstance(answer, str) or sum(table.nbytes for table in answer.values()) <= SIZE_MAX:
             with suppress(DiskFull, OSError):  # such as a trace that was deleted meanwhile
-                _write(path, key, answer)
+                _write(scope.columns / answer_file(question), _key(scope.rank), answer)
     return answer
+
+
+def answer_file(question: Question) -> str:
+    """Return the name of the file of a question's answer, in the folder of the columns."""
+    return f"{ANSWERS}/{question.name}.arrow"
+
+
+def read_answer(columns: Path, rank: int | None, question: Question) -> Tables | str | None:
+    """Return what a file has of the answer about a rank; None if there is none, or if other code wrote it."""
+    return _read(columns / answer_file(question), _key(rank))
+
+
+def _key(rank: int | None) -> str:
+    return f"{code_digest()} rank {rank}"
 
 
 def _computed(scope: Scope, question: Question, parameters: Parameters) -> Tables | str:

@@ -134,12 +134,12 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         raise typer.BadParameter("traces on the server and local files can't be combined", param_hint="--with")
     parsed_base = None if base_selection is None else parsed(base_selection, "--base-selection")
     only = None if form is Format.table else table  # the tables of a terminal are chosen below
-    request = _Request(targets, base or [], parsed_base, name, _parameters(values), selection, requested.value, only)
+    request = _Request(targets, base or [], parsed_base, name, parameters_of(values), selection, requested.value, only)
     answer = _analyze_files(request, files) if files else _analyze_on_server(ctx.obj, request, wait)
     if name is None:
         _print_list(json.loads(answer), as_json=form is Format.json)
     elif form is Format.table:
-        _write_tables(json.loads(answer), table, output)
+        write_tables(json.loads(answer), table, output)
     else:
         write_bytes([answer, b"\n"] if form is Format.json else [answer], output)
 
@@ -234,7 +234,8 @@ def _analyze_files(request: _Request, files: list[Path]) -> bytes:
     )  # fmt: skip
 
 
-def _parameters(values: list[str] | None) -> dict[str, str]:
+def parameters_of(values: list[str] | None) -> dict[str, str]:
+    """Return the values of the option --set by name."""
     pairs = [value.partition("=") for value in values or ()]
     if any(not name or not separator for name, separator, _ in pairs):
         raise typer.BadParameter("the form is NAME=VALUE", param_hint="--set")
@@ -249,7 +250,7 @@ def _print_list(document: Json, *, as_json: bool) -> None:
         print_table(_LISTED, rows)
 
 
-def _write_tables(answer: Json, table: str | None, output: Path | None) -> None:
+def write_tables(answer: Json, table: str | None, output: Path | None) -> None:
     """Write all tables, or the named one. A pipe or a file receives the output of `_write_lines`."""
     tables: dict[str, Json] = answer["tables"]
     if table is not None:

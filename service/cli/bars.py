@@ -60,7 +60,8 @@ class _Done(DownloadColumn):
         if task.fields["unit"] is size:
             return super().render(task)
         total = "?" if task.total is None else grouped(int(task.total))
-        return Text(f"{grouped(int(task.completed))}/{total} events", style="progress.download")
+        done = task.fields["unit"](int(task.completed)).partition(" ")
+        return Text(f"{done[0]}/{total} {done[2]}", style="progress.download")
 
 
 class _Speed(TransferSpeedColumn):

@@ -53,6 +53,25 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tracedock gate @main latest --rule 'step.median<+3%'",
         "tracedock gate ./before.json.gz ./after.json.gz --rule 'kernel:nccl*.sum<+10%' --output gate.xml",
     ),
+    "fleet": (
+        "tracedock fleet ingest /data/run-7 --to /data/facts",
+        "tracedock fleet status /data/facts",
+    ),
+    "fleet ingest": (
+        "tracedock fleet ingest /data/run-7 --to /data/facts",
+        "tracedock fleet ingest 's3://traces/run-7/**/*.gz' --to s3://facts --mode slurm --workers 32 --partition cpu",
+        "tracedock fleet ingest /data/run-7 --to /data/facts --mode dask --scheduler scheduler.json",
+    ),
+    "fleet analyze": (
+        "tracedock fleet analyze /data/facts collectives",
+        "tracedock fleet analyze /data/facts compare --run run-8 --base run-7",
+    ),
+    "fleet ask": (
+        "tracedock fleet ask /data/facts",
+        "tracedock fleet ask /data/facts slow_ranks",
+        "tracedock fleet ask /data/facts step_matrix --set value=total --format csv --output steps.csv",
+    ),
+    "fleet status": ("tracedock fleet status /data/facts",),
     "baseline": ("tracedock baseline", "tracedock baseline set main latest"),
     "baseline show": ("tracedock baseline show main",),
     "baseline set": ("tracedock baseline set main run-7",),

@@ -18,6 +18,7 @@ from service.cli import (
     analyze,
     completion,
     download,
+    fleet,
     gate,
     groups,
     imports,
@@ -41,7 +42,7 @@ SECTIONS = {
     "Traces": ("upload", "import", "ls", "show", "download", "rm", "groups"),
     "Questions": ("analyze", "report", "query", "open"),
     "Regressions": ("gate", "baseline", "history"),
-    "Parts and runs": ("split", "merge"),
+    "Parts and runs": ("split", "merge", "fleet"),
     "Server": ("serve", "doctor", "jobs", "sessions", "imports", "token", "mcp"),
     "Shell": ("completion",),
 }
@@ -194,6 +195,7 @@ app.command()(server.doctor)
 app.command("mcp")(agents.serve_agents)
 app.command()(completion.completion)
 app.add_typer(gate.app, name="baseline")
+app.add_typer(fleet.app, name="fleet")
 app.add_typer(groups.app, name="groups")
 app.add_typer(imports.app, name="imports")
 app.add_typer(jobs.app, name="jobs")

@@ -32,6 +32,11 @@ def events(count: int) -> str:
     return f"{grouped(count)} events"
 
 
+def ranks(count: int) -> str:
+    """Format a number of ranks."""
+    return f"{grouped(count)} ranks"
+
+
 class Stages:
     """Creates progress callbacks; each task is shown from its first report on."""
 
@@ -78,6 +83,14 @@ class Stages:
             stage.update(progress["bytes"], progress["bytes_total"], events(progress["events"]))
 
         return watch
+
+    def reading_sources(self, store: str) -> Callable[[int, int, str], None]:
+        """Return a callback for an ingest of many sources; it takes the bytes read, their total, and a text."""
+        return self._start(f"ingest into {visible(store)}", size).update
+
+    def answering(self, name: str) -> Callable[[int, int], None]:
+        """Return a callback for an analysis over many ranks; it takes the ranks that have answered, and all."""
+        return self._start(f"ask for {visible(name)}", ranks).update
 
     def loading(self, name: str) -> Watcher:
         """Return a callback for `Client.query(on_loading=…)`; it shows the bytes that the engine has loaded."""

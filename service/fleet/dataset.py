@@ -13,6 +13,7 @@ All writes are whole and idempotent. So any number of processes may work on a da
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -31,7 +32,8 @@ SUMMARY, FACTS = "summary.json", "facts.arrow"
 COLUMNS = (EVENTS, ENVELOPE, ATTRIBUTION, LISTS, TIMELINE, MEMORY)
 """The files of a trace that questions about its events need."""
 
-_READS = 16  # objects that are read at a time
+READS = 16
+"""Number of files that are read at a time: a store of objects answers late, but many at once."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,13 @@ class Part:
         name: name of the part.
         records: the records.
         traces: names of the traces whose facts the part's tables have.
+        is_whole: whether the tables have no other facts, of traces that belong to another part.
     """
 
     name: str
     records: tuple[Record, ...]
     traces: tuple[str, ...]
+    is_whole: bool = True
 
 
 class Dataset:
@@ -95,6 +99,10 @@ class Dataset:
             raise BadDataset(f"The trace {trace} is missing in {self.location.url}. Ingest its source again.")
         return Summary.from_json(content)
 
+    def fetch(self, trace: str, into: Path, files: list[str]) -> Path:
+        """Return a local folder with files of a trace; see `Location.fetch`."""
+        return self.location.fetch(f"traces/{trace}", into, files)
+
     def facts(self, trace: str) -> dict[str, Any]:
         """Return the tables of facts of a trace; empty if another version wrote them."""
         content = self.location.read(f"traces/{trace}/{FACTS}")
@@ -121,7 +129,7 @@ class Dataset:
         """
         known = {f"sources/{key}.json" for key in merged}
         names = [entry.name for entry in self.location.entries("sources") if entry.name not in known]
-        with ThreadPoolExecutor(_READS, "records") as threads:
+        with ThreadPoolExecutor(READS, "records") as threads:
             contents = threads.map(self.location.read, names)
             records = [Record.from_json(content) for content in contents if content is not None]
         return {record.key: record for record in records}
@@ -134,14 +142,15 @@ class Dataset:
         traces: set[str] = set()
         parts = []
         names = [entry.name for entry in self.location.entries("parts")]
-        with ThreadPoolExecutor(_READS, "parts") as threads:
+        with ThreadPoolExecutor(READS, "parts") as threads:
             for name, content in zip(names, threads.map(self.location.read, names), strict=True):
                 document = orjson.loads(content or b'{"records": [], "traces": []}')
                 records = [Record.from_values(values) for values in document["records"] if values["key"] not in keys]
                 new = [trace for trace in document["traces"] if trace not in traces]
                 keys.update(record.key for record in records)
                 traces.update(new)
-                parts.append(Part(name.removeprefix("parts/").removesuffix(".json"), tuple(records), tuple(new)))
+                part = name.removeprefix("parts/").removesuffix(".json")
+                parts.append(Part(part, tuple(records), tuple(new), is_whole=len(new) == len(document["traces"])))
         return parts
 
     def add_part(self, part: Part) -> None:

@@ -1,6 +1,7 @@
 """Records: the outcome of each source of a dataset."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import orjson
 import pyarrow as pa
 
 from service.fleet.sources import Source
-from service.trace.errors import IngestError, TracedockError
+from service.trace.errors import BadFleetRequest, IngestError, TracedockError
 from service.trace.summary import SNAPSHOT_CATEGORY, Summary
 
 State = Literal["done", "failed"]
@@ -41,10 +42,12 @@ class Record:
         attempts: number of attempts so far.
         worker: host and process of the last attempt.
         seconds: duration of the last attempt.
+        ended_ns: its end, in ns since 1970.
         error: the error that it failed with, as JSON values.
         in_input: whether the error lies in the file, so that another attempt would fail, too.
         trace: name of the trace in the dataset, if it is done.
         rank: its rank, if it is known.
+        ranks: the ranks of a merged trace.
         world_size: number of ranks, if it is known.
         host: name of the host that ran it, if it is known.
         base_ns: zero of its clock, in ns since 1970.
@@ -67,10 +70,12 @@ class Record:
     attempts: int = 1
     worker: str = ""
     seconds: float = 0.0
+    ended_ns: int = 0
     error: dict[str, Any] | None = None
     in_input: bool = False
     trace: str = ""
     rank: int | None = None
+    ranks: tuple[int, ...] = ()
     world_size: int | None = None
     host: str | None = None
     base_ns: int | None = None
@@ -90,8 +95,10 @@ class Record:
         bounds = summary.bounds
         return cls(
             key=source.key, run=source.run, source=source.url, name=source.name, size_bytes=source.entry.size,
-            state=DONE, attempts=attempts, worker=worker, seconds=round(seconds, 3), trace=trace,
-            rank=summary.rank, world_size=summary.world_size, host=summary.host, base_ns=summary.base_ns,
+            state=DONE, attempts=attempts, worker=worker, seconds=round(seconds, 3),
+            ended_ns=time.time_ns(), trace=trace,
+            rank=summary.rank, ranks=tuple(merged["rank"] for merged in summary.ranks),
+            world_size=summary.world_size, host=summary.host, base_ns=summary.base_ns,
             start_ns=bounds["start_ns"] if bounds else None, end_ns=bounds["end_ns"] if bounds else None,
             steps=summary.steps_count, first_step=min(numbers, default=None), last_step=max(numbers, default=None),
             processes=tuple(str(process["pid"]) for process in summary.processes if process["labels"] == "CPU"),
@@ -103,14 +110,14 @@ class Record:
         """Return the record of a source that has failed."""
         return cls(
             key=source.key, run=source.run, source=source.url, name=source.name, size_bytes=source.entry.size,
-            state=FAILED, attempts=attempts, worker=worker, error=error.as_dict(),
+            state=FAILED, attempts=attempts, worker=worker, ended_ns=time.time_ns(), error=error.as_dict(),
             in_input=isinstance(error, IngestError),
         )  # fmt: skip
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "Record":
         """Restore a record from its JSON values."""
-        return cls(**{**values, "processes": tuple(values.get("processes", ()))})
+        return cls(**{**values, "processes": tuple(values["processes"]), "ranks": tuple(values["ranks"])})
 
     @classmethod
     def from_json(cls, text: bytes) -> "Record":
@@ -126,16 +133,52 @@ class Record:
         return orjson.dumps(self.as_dict())
 
     def as_summary(self) -> Summary:
-        """Return what the cycles of a run are determined by, as a summary."""
+        """Return what tells the ranks and the cycles of a run, as a summary."""
         ends = [number for number in (self.first_step, self.last_step) if number is not None]
         steps: Any = [{"number": number} for number in ends]
         processes: Any = [{"pid": pid, "labels": "CPU"} for pid in self.processes]
+        ranks: Any = [{"rank": rank} for rank in self.ranks]
         bounds: Any = None if self.start_ns is None else {"start_ns": self.start_ns, "end_ns": self.end_ns}
         counts = {f"X|{SNAPSHOT_CATEGORY}": 1} if self.is_memory_snapshot else {}
         return Summary(
             rank=self.rank, host=self.host, base_ns=self.base_ns, bounds=bounds, counts=counts, steps=steps,
-            processes=processes,
+            processes=processes, ranks=ranks,
         )  # fmt: skip
+
+
+def current_records(records: Iterable[Record]) -> list[Record]:
+    """Return the newest record of each file of a run, in order of runs and files; files change, or are read again."""
+    newest: dict[tuple[str, str], Record] = {}
+    for record in sorted(records, key=lambda record: record.ended_ns):
+        newest[record.run, record.source] = record
+    return [newest[place] for place in sorted(newest)]
+
+
+def current_traces(records: Iterable[Record]) -> list[Record]:
+    """Return the newest record of each trace that is done, in order of runs and ranks; copies of a file count once."""
+    by_trace = {
+        (record.run, record.trace): record for record in reversed(current_records(records)) if record.state == DONE
+    }
+    return sorted(
+        by_trace.values(), key=lambda record: (record.run, record.rank is None, record.rank or 0, record.source)
+    )
+
+
+def chosen_run(runs: Sequence[str], run: str | None) -> str:
+    """Return a run that exists.
+
+    Args:
+        runs: names of the runs whose traces are done.
+        run: name of one; None for the only one.
+
+    Raises:
+        BadFleetRequest: there are several runs or none, or none has this name.
+    """
+    if run in runs or (run is None and len(runs) == 1):
+        return run or runs[0]
+    wanted = "Name a run" if run is None else f"There is no run {run!r}"
+    known = f"Done are traces of {', '.join(sorted(runs))}" if runs else "No trace is done yet"
+    raise BadFleetRequest(f"{wanted}. {known}.")
 
 
 def as_table(records: Iterable[Record]) -> pa.Table:

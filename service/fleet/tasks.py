@@ -2,21 +2,18 @@
 
 import hashlib
 import io
-import os
-import socket
 import time
 from dataclasses import dataclass
 from io import BufferedReader
 from typing import Any, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from service.analysis.kept_answers import keep_answers
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
-from service.fleet.dataset import FACTS, SUMMARY, Dataset, Part, table_name
-from service.fleet.facts import TABLES, encoded, facts_of
+from service.fleet.dataset import FACTS, SUMMARY, Dataset
+from service.fleet.facts import encoded, facts_of
 from service.fleet.record import Record
 from service.fleet.sources import Source
+from service.fleet.workers.task import worker_name
 from service.jobs.ingest import ingest
 from service.trace.rank import rank_in_name
 
@@ -59,7 +56,9 @@ class IngestSource:
             if not dataset.has_trace(trace):
                 readings = ReadingCache(scratch / "spill")
                 try:
-                    facts = facts_of(AnalysisInput(columns, summary), trace, readings)
+                    made = AnalysisInput(columns, summary)
+                    facts = facts_of(made, trace, readings)
+                    keep_answers(made, readings)
                 finally:
                     readings.close()
                 (columns / FACTS).write_bytes(encoded(facts))
@@ -71,45 +70,10 @@ class IngestSource:
         return record
 
 
-@dataclass(frozen=True)
-class MergeFacts:
-    """Merge the facts of some traces of a dataset into one part.
-
-    Attributes:
-        dataset: URL of the dataset.
-        records: the records of the part.
-        traces: names of the traces, whose facts no other part has.
-    """
-
-    dataset: str
-    records: tuple[Record, ...]
-    traces: tuple[str, ...]
-
-    def run(self) -> str:
-        """Write the part, and return its name."""
-        dataset = Dataset.open(self.dataset)
-        rows: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in TABLES.items()}
-        for trace in self.traces:
-            for name, table in dataset.facts(trace).items():
-                rows[name].append(table)
-        name = hashlib.sha256("\n".join(sorted(record.key for record in self.records)).encode()).hexdigest()[:16]
-        for table, pieces in rows.items():
-            buffer = io.BytesIO()
-            pq.write_table(pa.concat_tables(pieces), buffer, compression="zstd", row_group_size=1 << 17)
-            dataset.location.write(table_name(table, name), buffer.getvalue())
-        dataset.add_part(Part(name, self.records, self.traces))
-        return name
-
-
 def trace_name(digest: str, file_name: str) -> str:
     """Return the name of a trace: that of its bytes, and of the rank that only its file name may tell."""
     rank = rank_in_name(file_name)
     return digest[:_TRACE_DIGITS] + ("" if rank is None else f".rank{rank}")
-
-
-def worker_name() -> str:
-    """Return the host and the process of this worker."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class _Hashed(io.RawIOBase):

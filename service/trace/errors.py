@@ -88,6 +88,10 @@ TracedockError
 │   └── SourceChanged            a file that was changed while it was read
 ├── FleetError                   work on many traces that can't run
 │   ├── FleetUnavailable         packages that are not installed
+│   ├── BadFleetRequest          options that contradict each other, or that are not safe
+│   ├── ClusterUnavailable       a scheduler that can't be reached, or a cluster without workers
+│   ├── OtherVersion             a worker or a scheduler with other code
+│   ├── TaskFailed               work that failed for a reason that is not known
 │   └── BadDataset               a location without a dataset, or with one of another version
 └── EngineError
     ├── EngineUnavailable        no engine can be started
@@ -756,6 +760,30 @@ class FleetUnavailable(FleetError):
     """The packages for work on many traces are not installed."""
 
     code, title = "fleet_unavailable", "Packages are missing"
+
+
+class BadFleetRequest(FleetError):
+    """Options contradict each other, or are not safe."""
+
+    code, title = "bad_fleet_request", "The request is not valid"
+
+
+class ClusterUnavailable(FleetError):
+    """The scheduler can't be reached, or the cluster has no worker."""
+
+    code, title = "cluster_unavailable", "The cluster can't be used"
+
+
+class OtherVersion(FleetError):
+    """A worker or the scheduler has other code."""
+
+    code, title = "other_version", "The cluster has another version"
+
+
+class TaskFailed(FleetError):
+    """Work failed for a reason that is not known."""
+
+    code, title = "task_failed", "The work failed"
 
 
 class BadDataset(FleetError):

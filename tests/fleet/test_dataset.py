@@ -14,9 +14,10 @@ from service.analysis.answers import answer_question, parameters_of, question_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.fleet.dataset import COLUMNS, Dataset, table_name
 from service.fleet.facts import TABLES
+from service.fleet.merging import merge_facts
 from service.fleet.record import Record, as_table
 from service.fleet.sources import Source, find_sources
-from service.fleet.tasks import IngestSource, MergeFacts
+from service.fleet.tasks import IngestSource
 from service.trace.cycles import cycles_of
 from service.trace.errors import BadDataset, IngestError, NotJson, SourceChanged, UnknownLocation
 from tests.traces import TraceShape, write_trace
@@ -49,8 +50,7 @@ def ingested(dataset: Dataset, sources: Sequence[Source]) -> list[Record]:
 
 
 def merged(dataset: Dataset, records: Sequence[Record]) -> str:
-    traces = tuple(dict.fromkeys(record.trace for record in records))
-    return MergeFacts(dataset.location.url, tuple(records), traces).run()
+    return merge_facts(dataset, records, ())
 
 
 def files(dataset: Dataset, below: str) -> list[str]:

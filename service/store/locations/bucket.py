@@ -123,6 +123,9 @@ class Bucket:
         with tempfile.TemporaryDirectory(prefix="tracedock-") as scratch:
             yield Path(scratch)
 
+    def sweep(self) -> None:
+        """Remove nothing; see `Location`. A rule of the bucket ends unfinished uploads, which are no objects."""
+
     def publish(self, made: Path, name: str, last: str) -> bool:
         """Upload a folder; see `Location`. Concurrent uploads write the same bytes."""
         files = [path.relative_to(made).as_posix() for path in sorted(made.rglob("*")) if path.is_file()]

@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from service.trace.errors import DiskFull, LocationDenied, LocationUnavailable, 
 
 MAKING = ".making"
 """Name of the folder of unfinished results."""
+_UNFINISHED_S = 24 * 3600
 
 
 class FolderLocation:
@@ -89,6 +91,14 @@ class FolderLocation:
             yield scratch
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove old folders of `making`; see `Location`. Their process may be anywhere, so that only age tells."""
+        limit = time.time() - _UNFINISHED_S
+        with self._errors(MAKING):
+            for scratch in [*(self.folder / MAKING).glob("*")]:
+                if all(path.lstat().st_mtime < limit for path in (scratch, *scratch.rglob("*"))):
+                    shutil.rmtree(scratch, ignore_errors=True)
 
     def publish(self, made: Path, name: str, last: str) -> bool:
         """Rename a folder; see `Location`."""

@@ -62,6 +62,9 @@ class Location(Protocol):
     def making(self) -> AbstractContextManager[Path]:
         """Return a context manager of a new local folder, for `publish`, which is removed at its end."""
 
+    def sweep(self) -> None:
+        """Remove what killed processes have left unfinished, once it is a day old."""
+
     def publish(self, made: Path, name: str, last: str) -> bool:
         """Publish the files of a folder below a name, unless that is there; return whether this call did it.
 

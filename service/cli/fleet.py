@@ -1,0 +1,444 @@
+"""The command group `tracedock fleet`: the traces of a whole cluster as one dataset, without a server."""
+
+# ruff: noqa: PLC0415 - only these commands need the service and Dask, which are slow to import
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from tracedock.errors import ApiError
+
+from service.cli.analyze import Format, parameters_of, write_tables
+from service.cli.output import Force, OutputFile, destination
+from service.cli.progress import stages
+from service.cli.quantities import duration, grouped, size
+from service.cli.render import Column, dashed, print_json, print_table
+from service.cli.report import note, say
+from service.cli.selection import Json, selecting
+from service.cli.sql import chosen_format, write_bytes
+from service.cli.traces import AsJson
+
+if TYPE_CHECKING:
+    from service.fleet.ingesting import IngestProgress, RunState
+    from service.fleet.questions.question import FleetQuestion
+    from service.fleet.record import Record
+    from service.fleet.workers.start import WorkersRequest
+
+app = typer.Typer(help="Read the traces of a whole cluster into one dataset, and ask it.")
+
+_UNPROCESSABLE = 422  # status of the API for faults in what was asked for
+_FAILURES_NAMED = 20
+WORKERS = "Workers"
+"""Section of the options for workers in the help."""
+
+StoreArgument = Annotated[
+    str, typer.Argument(metavar="STORE", help="Folder or bucket of the dataset: a path, or s3://, gs:// or az://.")
+]
+
+
+class Mode(StrEnum):
+    """Where the workers run."""
+
+    here = "here"
+    local = "local"
+    dask = "dask"
+    slurm = "slurm"
+
+
+def _option(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=WORKERS, **settings)
+
+
+ModeOption = Annotated[
+    Mode,
+    _option(
+        help="Where the work is done: `here` is this process, `local` are processes of this machine, `dask` is a "
+        "cluster that runs already, `slurm` starts one."
+    ),
+]
+CountOption = Annotated[
+    int | None, _option("--workers", metavar="N", min=1, help="Workers to start; by default one per processor.")
+]
+SchedulerOption = Annotated[
+    str | None,
+    _option(
+        envvar="TRACEDOCK_DASK_SCHEDULER",
+        metavar="ADDRESS|FILE",
+        help="For `dask`: address of the scheduler, or its scheduler file.",
+    ),
+]
+TlsOption = Annotated[
+    tuple[Path, Path, Path] | None,
+    _option(
+        metavar="CA CERT KEY", help="For `dask`: files of the authority, of this client's certificate and its key."
+    ),
+]
+MemoryOption = Annotated[
+    str | None,
+    _option(metavar="SIZE", help="Memory of a worker, like 4GB; a local one has by default its share of the machine."),
+]
+PartitionOption = Annotated[str | None, _option(metavar="NAME", help="For `slurm`: partition of the jobs.")]
+ProcessorsOption = Annotated[int, _option(metavar="N", min=1, help="For `slurm`: processors of a worker.")]
+LifetimeOption = Annotated[
+    int, _option(metavar="MINUTES", min=2, help="For `slurm`: duration of a job. Another one takes over from it.")
+]
+DirectiveOption = Annotated[
+    list[str] | None,
+    _option("--sbatch", metavar="OPTION", help="For `slurm`: an option of sbatch, like --account=vision (repeatable)."),
+]
+FolderOption = Annotated[
+    Path, _option("--job-folder", metavar="FOLDER", help="For `slurm`: shared folder for job logs and certificates.")
+]
+PatienceOption = Annotated[
+    float, _option("--wait", metavar="SECONDS", min=0, help="Wait so long for the scheduler, and for a first worker.")
+]
+RunOption = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="Name of the run; it may be left out if there is only one.")
+]
+FormatOption = Annotated[
+    Format,
+    typer.Option("--format", "-f", help="A table is tab-separated when piped, each of several after `# NAME`."),
+]
+
+
+@app.command()
+def ingest(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE…", help="Files, folders or patterns with `*` and `**`; also s3://, gs:// and az://."
+        ),
+    ],
+    store: Annotated[
+        str, typer.Option("--to", metavar="STORE", help="Folder or bucket of the dataset, which is created.")
+    ],
+    run: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the run, by default that of the sources' folder.")
+    ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Also read files again that could not be read as traces.")
+    ] = False,
+    mode: ModeOption = Mode.local,
+    count: CountOption = None,
+    memory: MemoryOption = None,
+    scheduler: SchedulerOption = None,
+    tls: TlsOption = None,
+    partition: PartitionOption = None,
+    processors: ProcessorsOption = 1,
+    lifetime: LifetimeOption = 60,
+    sbatch: DirectiveOption = None,
+    job_folder: FolderOption = Path("tracedock-jobs"),
+    wait: PatienceOption = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Read traces into a dataset: their columns, and tables of facts about each rank.
+
+    Run it again after it was stopped, or when there are more files: it reads what is new, and what failed for a reason
+    that may pass. The exit code is 1 if a source failed.
+    """
+    request = _request(
+        mode, count, memory, scheduler, tls, wait=wait,
+        slurm=_Job(partition, processors, lifetime, tuple(sbatch or ()), job_folder),
+    )  # fmt: skip
+    with _errors(), stages(keep=False) as progress:
+        from service.fleet.dataset import Dataset
+        from service.fleet.ingesting import ingest_sources, run_states
+        from service.fleet.record import current_records
+        from service.fleet.sources import find_sources
+        from service.fleet.workers.start import workers_of
+
+        dataset = Dataset.create(store)
+        found = find_sources(sources, run, dataset.location.url)
+        show = progress.reading_sources(dataset.location.url)
+        reached: list[IngestProgress] = []
+
+        def on_progress(state: IngestProgress, _: Record | None) -> None:
+            reached[:] = [state]
+            show(state.size_bytes - state.left_bytes, state.size_bytes, _described(state))
+
+        def on_waiting(reason: str) -> None:
+            state = reached[0]
+            show(state.size_bytes - state.left_bytes, state.size_bytes, reason)
+
+        with workers_of(dataclasses.replace(request, on_waiting=on_waiting)) as workers:
+            state = ingest_sources(dataset, found, workers, retry=retry, on_progress=on_progress)
+        keys = {source.key for source in found}
+        records = [record for record in dataset.records().values() if record.key in keys]
+        failed = [record for record in current_records(records) if record.state == "failed"]
+        states = run_states(current_records(records))
+    if as_json:
+        print_json({"store": dataset.location.url, **_counts(state), "runs": [*map(_run_values, states)]})
+    else:
+        _print_runs(states)
+    _name_failures(failed)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(store: StoreArgument, as_json: AsJson = False) -> None:
+    """List the runs of a dataset: what is done, and what failed and why."""
+    with _errors():
+        from service.fleet.dataset import Dataset
+        from service.fleet.ingesting import run_states
+        from service.fleet.record import current_records
+
+        records = current_records(Dataset.open(store).records().values())
+    states = run_states(records)
+    if as_json:
+        print_json({"store": store, "runs": [*map(_run_values, states)]})
+        return
+    _print_runs(states)
+    _name_failures([record for state in states for record in state.failed])
+
+
+@app.command()
+@selecting
+def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
+    store: StoreArgument,
+    name: Annotated[str, typer.Argument(metavar="ANALYSIS", help="Name of the analysis, as for `tracedock analyze`.")],
+    selection: Json | None,
+    run: RunOption = None,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="For comparisons: the run to compare with."),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the analysis (repeatable)."),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Print only this table; csv and arrow have one, by default the first."),
+    ] = None,
+    form: FormatOption = Format.table,
+    output: OutputFile = None,
+    force: Force = False,
+    mode: ModeOption = Mode.local,
+    count: CountOption = None,
+    memory: MemoryOption = None,
+    scheduler: SchedulerOption = None,
+    tls: TlsOption = None,
+    partition: PartitionOption = None,
+    processors: ProcessorsOption = 1,
+    lifetime: LifetimeOption = 60,
+    sbatch: DirectiveOption = None,
+    job_folder: FolderOption = Path("tracedock-jobs"),
+    wait: PatienceOption = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Run a built-in analysis over all ranks of a run. Workers answer for single ranks."""
+    form = chosen_format(form, Format.table, Format.json, as_json=as_json)
+    output = destination(output, force=force)
+    request = _request(
+        mode, count, memory, scheduler, tls, wait=wait,
+        slurm=_Job(partition, processors, lifetime, tuple(sbatch or ()), job_folder),
+    )  # fmt: skip
+    parameters = parameters_of(values)
+    with _errors():
+        from service.fleet.asking import AnalysisRequest, analyze, traces_of_run
+        from service.fleet.dataset import Dataset
+        from service.fleet.workers.start import workers_of
+        from service.trace.selection import Selection
+
+        dataset = Dataset.open(store)
+        records = [*dataset.records().values()]
+        asked = AnalysisRequest(
+            name, parameters, None if selection is None else Selection.parsed(selection), traces_of_run(records, run),
+            traces_of_run(records, base) if base else (),
+        )  # fmt: skip
+        with stages(keep=False) as progress, workers_of(request) as workers:
+            answer = analyze(dataset, asked, workers, progress.answering(name))
+        requested = Format.json if form is Format.table else form
+        content = answer.form(requested.value, [table] if table and form is not Format.table else [])
+    if form is Format.table:
+        write_tables(json.loads(content), table, output)
+    else:
+        write_bytes([content], output)
+
+
+_QUESTION_COLUMNS = (Column("name"), Column("answers", wrap=True), Column("parameters", wrap=True))
+
+
+@app.command()
+def ask(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
+    store: StoreArgument,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="QUESTION", help="Name of the question; without it, the questions are listed."),
+    ] = None,
+    run: RunOption = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the question (repeatable)."),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Print only this table; csv and arrow have one, by default the first."),
+    ] = None,
+    form: FormatOption = Format.table,
+    output: OutputFile = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask about the ranks, hosts and steps of a run: what is slow, and where. It reads facts, no events."""
+    form = chosen_format(form, Format.table, Format.json, as_json=as_json)
+    output = destination(output, force=force)
+    with _errors():
+        from service.fleet.dataset import Dataset
+        from service.fleet.questions.catalogue import QUESTIONS, question_of
+        from service.fleet.questions.facts_database import FactsDatabase
+        from service.fleet.questions.question import ask
+
+        if name is None:
+            listed = [(each.name, each.short_question, _parameters_of(each)) for each in QUESTIONS.values()]
+            if as_json:
+                print_json([dict(zip(("name", "answers", "parameters"), each, strict=True)) for each in listed])
+            else:
+                print_table(_QUESTION_COLUMNS, listed)
+            return
+        question = question_of(name)
+        with FactsDatabase.of(Dataset.open(store)) as facts:
+            answer = ask(question, facts, run, parameters_of(values))
+        only = None if form is Format.table else table
+        content = answer.form((Format.json if form is Format.table else form).value, only)
+    if form is Format.table:
+        write_tables(json.loads(content), table, output)
+    else:
+        write_bytes([content], output)
+
+
+def _parameters_of(question: FleetQuestion) -> str:
+    """Describe the parameters of a question: their names and defaults."""
+    fields = question.parameters.model_fields.items()
+    return ", ".join(f"{name}={'…' if field.default is None else field.default}" for name, field in fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """The options of a job of Slurm."""
+
+    partition: str | None
+    processors: int
+    lifetime_minutes: int
+    sbatch: tuple[str, ...]
+    folder: Path
+
+
+def _request(
+    mode: Mode,
+    count: int | None,
+    memory: str | None,
+    scheduler: str | None,
+    tls: tuple[Path, Path, Path] | None,
+    *,
+    wait: float,
+    slurm: _Job,
+) -> WorkersRequest:
+    """Return the request for workers that the options make.
+
+    Raises:
+        typer.BadParameter: an option belongs to another mode.
+    """
+    from service.fleet.workers.start import Slurm, Tls, WorkersRequest
+
+    default = _Job(None, 1, 60, (), Path("tracedock-jobs"))
+    of_mode = {
+        "--workers": (count is not None, {Mode.local, Mode.slurm}),
+        "--memory": (memory is not None, {Mode.local, Mode.slurm}),
+        "--tls": (tls is not None, {Mode.dask}),
+        "--partition": (slurm.partition is not None, {Mode.slurm}),
+        "--processors": (slurm.processors != default.processors, {Mode.slurm}),
+        "--lifetime": (slurm.lifetime_minutes != default.lifetime_minutes, {Mode.slurm}),
+        "--sbatch": (bool(slurm.sbatch), {Mode.slurm}),
+        "--job-folder": (slurm.folder != default.folder, {Mode.slurm}),
+    }
+    for option, (is_given, modes) in of_mode.items():
+        if is_given and mode not in modes:
+            named = " and ".join(f"--mode {name.value}" for name in Mode if name in modes)
+            raise typer.BadParameter(f"only for {named}", param_hint=option)
+    return WorkersRequest(
+        mode=mode.value, count=count, scheduler=scheduler, tls=None if tls is None else Tls(*tls), memory=memory,
+        slurm=Slurm(
+            slurm.partition, memory or "4GB", slurm.processors, 60 * slurm.lifetime_minutes, slurm.sbatch,
+            slurm.folder.absolute(),
+        ),
+        patience_s=wait,
+    )  # fmt: skip
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn errors of the domain into an `ApiError`; SIGTERM ends the work like an interrupt, and closes the cluster."""
+    from service.trace.errors import TracedockError
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except TracedockError as error:
+        raise ApiError.of_problem(error.as_dict(), _UNPROCESSABLE) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _described(state: IngestProgress) -> str:
+    """Describe progress: 12 of 64 done, 1 failed, 120.5 MB/s, 45 s left."""
+    parts = [f"{grouped(state.present + state.done)} of {grouped(state.sources)} done"]
+    if state.failed:
+        parts.append(f"{grouped(state.failed)} failed")
+    if state.bytes_per_s is not None and state.left_s is not None:
+        parts += [f"{size(state.bytes_per_s)}/s", f"{duration(state.left_s * 1e9)} left"]
+    return ", ".join(parts)
+
+
+def _counts(state: IngestProgress) -> Json:
+    return {
+        "sources": state.sources, "done": state.present + state.done, "read": state.done, "failed": state.failed,
+        "size_bytes": state.size_bytes, "read_bytes": state.read_bytes, "seconds": round(state.seconds, 3),
+    }  # fmt: skip
+
+
+_RUN_COLUMNS = (
+    Column("run", cut=True),
+    Column("done", right=True, person=grouped),
+    Column("failed", right=True, person=grouped),
+    Column("ranks", right=True, person=grouped),
+    Column("world_size", right=True, person=dashed),
+    Column("size", right=True, person=size),
+    Column("events", right=True, person=grouped),
+)
+
+
+def _print_runs(states: list[RunState]) -> None:
+    rows = [
+        (state.run, state.done, len(state.failed), state.ranks, state.world_size, state.size_bytes, state.events)
+        for state in states
+    ]
+    print_table(_RUN_COLUMNS, rows)
+
+
+def _run_values(state: RunState) -> Json:
+    failed = [
+        {"source": record.source, "attempts": record.attempts, "worker": record.worker, "error": record.error}
+        for record in state.failed
+    ]
+    return {**dataclasses.asdict(state), "failed": failed}
+
+
+def _name_failures(failed: list[Record]) -> None:
+    for record in failed[:_FAILURES_NAMED]:
+        error = record.error or {}
+        say(f"{record.source}: {error.get('title')} ({error.get('code')}): {error.get('detail')}")
+    if len(failed) > _FAILURES_NAMED:
+        note(f"{grouped(len(failed) - _FAILURES_NAMED)} further sources failed; --json lists all.")

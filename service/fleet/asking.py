@@ -1,0 +1,230 @@
+"""Analyses over the traces of a dataset: workers answer for single ranks, and this process joins their answers."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from service.analysis.answers import (
+    Answer,
+    asked_ranks,
+    join_answers,
+    parameters_of,
+    question_of,
+    rank_answer,
+    ranks_of,
+)
+from service.analysis.catalogue import QUESTIONS
+from service.analysis.facts.scope import Scope, scope_of
+from service.analysis.kept_answers import KEPT, answer_file, read_answer
+from service.analysis.question import Question, Tables
+from service.analysis.reading_cache import AnalysisInput, ReadingCache
+from service.fleet.dataset import COLUMNS, Dataset
+from service.fleet.record import Record, chosen_run, current_traces
+from service.fleet.workers.task import Workers
+from service.trace.errors import TracedockError
+from service.trace.selection import Selection
+
+_TOGETHER = 16
+"""Maximum number of ranks of a task. A kept answer takes a few ms, and so does a task."""
+_ROUNDS = 4
+"""Number of tasks for each worker, at least: ranks differ in size."""
+
+
+@dataclass(frozen=True)
+class RankOfTrace:
+    """A rank of a trace of a dataset.
+
+    Attributes:
+        trace: name of the trace.
+        name: its file name, for messages.
+        place: place of the rank among those of the trace.
+        is_base: whether it belongs to the base of a comparison.
+    """
+
+    trace: str
+    name: str
+    place: int
+    is_base: bool
+
+
+@dataclass(frozen=True)
+class AskRanks:
+    """Answer a question for some ranks.
+
+    Attributes:
+        dataset: URL of the dataset.
+        ranks: the ranks.
+        question: name of the question.
+        parameters: values of its parameters.
+        selection: selection of the events, as JSON values; None for all.
+        of_several: see `rank_answer`.
+        of_cycles: see `rank_answer`.
+    """
+
+    dataset: str
+    ranks: tuple[RankOfTrace, ...]
+    question: str
+    parameters: Mapping[str, Any]
+    selection: Mapping[str, Any] | None
+    of_several: bool
+    of_cycles: bool
+
+    def run(self) -> list[Tables | str]:
+        """Return the tables of each rank, or the reason why there are none."""
+        return [*map(self._answer, self.ranks)]
+
+    def _answer(self, rank: RankOfTrace) -> Tables | str:
+        question = question_of(self.question)
+        parameters = parameters_of(question, self.parameters)
+        selection = None if self.selection is None else Selection.parsed(self.selection)
+        dataset = Dataset.open(self.dataset)
+        if selection is None and parameters == question.parameters():
+            kept = _kept(dataset, rank, question, of_several=self.of_several)
+            if kept is not None:
+                return kept
+        with (
+            columns_of(dataset, rank.trace) as columns,
+            tempfile.TemporaryDirectory(prefix="tracedock-") as spill,
+        ):
+            readings = ReadingCache(Path(spill))
+            try:
+                trace = AnalysisInput(columns, dataset.summary(rank.trace), selection, rank.name)
+                with readings.of(ranks_of(trace)[rank.place]) as reading, scope_of(reading) as scope:
+                    return rank_answer(
+                        question, parameters, scope, of_several=self.of_several, of_cycles=self.of_cycles
+                    )
+            finally:
+                readings.close()
+
+
+def _kept(dataset: Dataset, rank: RankOfTrace, question: Question, *, of_several: bool) -> Tables | str | None:
+    """Return the kept answer of a rank, which needs no other file of the trace; None if there is none."""
+    exchange = None if question.exchange is None or not of_several else QUESTIONS[question.exchange]
+    needed = [question, *([exchange] if exchange else [])]
+    if any(each.name not in KEPT for each in needed):
+        return None
+    summary = dataset.summary(rank.trace)
+    number = ranks_of(AnalysisInput(Path(), summary))[rank.place].summary.rank
+    if summary.ranks:
+        return None  # their answers are of selections, which are not kept
+    with tempfile.TemporaryDirectory(prefix="tracedock-") as into:
+        columns = dataset.fetch(rank.trace, Path(into), [answer_file(each) for each in needed])
+        answers = [read_answer(columns, number, each) for each in needed]
+    answer = answers[0]
+    if answer is None or isinstance(answer, str):
+        return answer
+    if not any(map(len, answer.values())) or None in answers:
+        return None  # the longer way knows the reason
+    return {**answer, **(answers[1] if exchange and isinstance(answers[1], dict) else {})}
+
+
+@contextmanager
+def columns_of(dataset: Dataset, trace: str) -> Iterator[Path]:
+    """Lend a local folder with the columns of a trace."""
+    with tempfile.TemporaryDirectory(prefix="tracedock-") as into:
+        yield dataset.fetch(trace, Path(into), [*COLUMNS])
+
+
+def traces_of_run(records: Sequence[Record], run: str | None) -> list[Record]:
+    """Return the newest record of each trace of a run, in order of ranks; copies of a file count once.
+
+    Args:
+        records: all records of a dataset.
+        run: name of the run; None for the only one.
+
+    Raises:
+        BadFleetRequest: there are several runs or none, or none has this name.
+    """
+    traces = current_traces(records)
+    chosen = chosen_run([*dict.fromkeys(record.run for record in traces)], run)
+    return [record for record in traces if record.run == chosen]
+
+
+@dataclass(frozen=True)
+class AnalysisRequest:
+    """Request for an analysis over the traces of a dataset.
+
+    Attributes:
+        question: name of the analysis.
+        parameters: values of its parameters.
+        selection: selection of the events; None for all.
+        records: the records of the traces.
+        base: of comparisons, the records of the other side.
+    """
+
+    question: str
+    parameters: Mapping[str, Any]
+    selection: Selection | None
+    records: Sequence[Record]
+    base: Sequence[Record] = ()
+
+
+def analyze(
+    dataset: Dataset, request: AnalysisRequest, workers: Workers, on_answered: Callable[[int, int], object]
+) -> Answer:
+    """Answer a question over traces of a dataset, as `answer_question` does over local ones.
+
+    Args:
+        dataset: the dataset.
+        request: the request.
+        workers: who answers for single ranks.
+        on_answered: called with the number of ranks that are answered, and of all.
+
+    Raises:
+        TracedockError: what `answer_question` raises, and what workers and locations do.
+    """
+    started = time.perf_counter()
+    question = question_of(request.question)
+    parameters = parameters_of(question, request.parameters)
+    traces = [
+        AnalysisInput(Path(record.trace), record.as_summary(), request.selection, record.name, is_base=is_base)
+        for records, is_base in ((request.base, True), (request.records, False))
+        for record in records
+    ]
+    asked = asked_ranks(question, traces)
+    places: dict[tuple[Path, bool], int] = {}
+    ranks = []
+    for trace in asked.inputs:
+        place = places.get((trace.columns, trace.is_base), 0)
+        places[trace.columns, trace.is_base] = place + 1
+        ranks.append(RankOfTrace(str(trace.columns), trace.name, place, trace.is_base))
+    together = min(_TOGETHER, max(1, len(ranks) // (_ROUNDS * max(1, workers.count))))
+    tasks = {
+        str(first): AskRanks(
+            dataset.location.url, tuple(ranks[first : first + together]), question.name,
+            parameters.model_dump(mode="json"), None if request.selection is None else request.selection.as_dict(),
+            len(ranks) > 1, asked.cycles > 1,
+        )
+        for first in range(0, len(ranks), together)
+    }  # fmt: skip
+    results: list[Tables | str] = [""] * len(ranks)
+    answered = 0
+    for name, outcome in workers.results(tasks):
+        if isinstance(outcome, TracedockError):
+            raise outcome
+        results[int(name) : int(name) + len(outcome)] = outcome
+        answered += len(outcome)
+        on_answered(answered, len(ranks))
+    answer = join_answers(question, parameters, asked, results, partial(_ask_again, dataset))
+    answer.elapsed_ms = round((time.perf_counter() - started) * 1000, 3)
+    return answer
+
+
+def _ask_again(dataset: Dataset, trace: AnalysisInput, ask: Callable[[Scope], pa.Table]) -> pa.Table:
+    """Run a further query on a rank in this process."""
+    name = str(trace.columns)
+    with columns_of(dataset, name) as columns, tempfile.TemporaryDirectory(prefix="tracedock-") as spill:
+        readings = ReadingCache(Path(spill))
+        try:
+            local = replace(trace, columns=columns, summary=replace(dataset.summary(name), rank=trace.summary.rank))
+            with readings.of(local) as reading, scope_of(reading) as scope:
+                return ask(scope)
+        finally:
+            readings.close()

@@ -1,0 +1,1 @@
+"""Questions over the facts of thousands of ranks, which read no events."""
