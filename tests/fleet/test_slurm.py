@@ -11,6 +11,7 @@ from service.fleet.dataset import Dataset
 from service.fleet.ingesting import ingest_sources
 from service.fleet.sources import find_sources
 from service.fleet.workers.start import Slurm, WorkersRequest, workers_of
+from service.store.locations.location import Location
 from tests.fleet import slurm
 from tests.fleet.test_workers import free_port
 from tests.fleet.work import Kills, Square
@@ -55,6 +56,24 @@ def test_traces_are_read_by_jobs_which_end(on_slurm: WorkersRequest, tmp_path: P
     assert (progress.done, progress.failed) == (RANKS, 0)
     assert sorted(str(record.rank) for record in dataset.records().values()) == sorted(map(str, range(RANKS)))
     until(lambda: not jobs())
+
+
+def test_traces_of_a_bucket_are_read_by_jobs_into_a_bucket(
+    on_slurm: WorkersRequest, bucket: Location, tmp_path: Path
+) -> None:
+    ranks = 64
+    text = write_trace(tmp_path / "trace.json", TraceShape(rank=None, steps=1)).read_bytes()
+    for rank in range(ranks):  # the file name tells the rank
+        bucket.write(f"run/rank{rank}.json", text)
+    dataset = Dataset.create(f"{bucket.url}/dataset")
+    sources = find_sources([f"{bucket.url}/run/*.json"], None, dataset.location.url)
+    with workers_of(on_slurm) as workers:
+        progress = ingest_sources(dataset, sources, workers)
+    assert (progress.done, progress.failed) == (ranks, 0)
+    records = [*dataset.records().values()]
+    assert {record.rank for record in records} == {*range(ranks)}
+    assert {record.events for record in records} == {dataset.summary(records[0].trace).kept_events}
+    assert len(records) == ranks
 
 
 def test_killed_worker_and_cancelled_job_lose_nothing(on_slurm: WorkersRequest, tmp_path: Path) -> None:

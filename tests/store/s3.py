@@ -1,0 +1,74 @@
+"""An S3 server of seaweedfs for tests, which can be killed and started again."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+
+from tests.waiting import until
+
+KEY, SECRET = "tracekey", "tracesecret"
+
+
+def program() -> str | None:
+    """Return the path of the server's program, if it is installed."""
+    return shutil.which("weed", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+
+
+class S3Server:
+    """An S3 server.
+
+    Args:
+        folder: an empty folder for its data.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        identity = {"name": "admin", "credentials": [{"accessKey": KEY, "secretKey": SECRET}]}
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        (folder / "s3.json").write_text(json.dumps({"identities": [{**identity, "actions": actions}]}))
+        (folder / "data").mkdir()
+        self._ports = _free_ports(4)
+        self.url = f"http://127.0.0.1:{self._ports[-1]}"
+        self.environment = {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        master, volume, filer, port = self._ports
+        folder, address = self._folder, "127.0.0.1"
+        command = [
+            *(str(program()), "-logtostderr=true", "server", f"-dir={folder / 'data'}", f"-ip={address}"),
+            *(f"-ip.bind={address}", "-volume.max=100", "-master.volumeSizeLimitMB=64", "-master.telemetry=false"),
+            *(f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}"),
+            *("-s3", f"-s3.port={port}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
+            f"-s3.config={folder / 's3.json'}",
+        ]
+        with (folder / "weed.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        until(self._answers)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, (self._folder / "weed.log").read_text()[-2000:]
+        with suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/healthz", trust_env=False).is_success
+        return False
+
+    def kill(self) -> None:
+        """Kill the server; its data stays."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return free ports; the server also listens on each port plus 10,000."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(4 * count)]
+    ports = sorted(listener.getsockname()[1] for listener in sockets)
+    for listener in sockets:
+        listener.close()
+    return [port - 10_000 if port > 55_000 else port for port in ports][:count]
