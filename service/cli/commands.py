@@ -10,9 +10,9 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from service.cli.examples import EXAMPLES
 
-SELECTION, OUTPUT = "Selection", "Output"
+SELECTION, WORKER, OUTPUT = "Selection", "Worker", "Output"
 """Sections of options in the help, beside those without a section."""
-_SECTIONS = ("", SELECTION, OUTPUT)
+_SECTIONS = ("", SELECTION, WORKER, OUTPUT)
 _EVERYWHERE = "Options of every command"
 _WIDEST_HELP = 100
 _WIDE, _WIDEST_NAMES, _NARROW_NAMES = 70, 30, 16

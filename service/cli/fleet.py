@@ -9,9 +9,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from tracedock.errors import ApiError
@@ -25,81 +23,23 @@ from service.cli.report import note, say
 from service.cli.selection import Json, selecting
 from service.cli.sql import chosen_format, write_bytes
 from service.cli.traces import AsJson
+from service.cli.worker_options import WorkerOptions, working
 
 if TYPE_CHECKING:
     from service.fleet.ingesting import IngestProgress, RunState
     from service.fleet.questions.question import FleetQuestion
     from service.fleet.record import Record
-    from service.fleet.workers.start import WorkersRequest
 
 app = typer.Typer(help="Read the traces of a whole cluster into one dataset, and ask it.")
 
 _UNPROCESSABLE = 422  # status of the API for faults in what was asked for
 _FAILURES_NAMED = 20
-WORKERS = "Workers"
-"""Section of the options for workers in the help."""
 
 StoreArgument = Annotated[
     str, typer.Argument(metavar="STORE", help="Folder or bucket of the dataset: a path, or s3://, gs:// or az://.")
 ]
 
 
-class Mode(StrEnum):
-    """Where the workers run."""
-
-    here = "here"
-    local = "local"
-    dask = "dask"
-    slurm = "slurm"
-
-
-def _option(*names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=WORKERS, **settings)
-
-
-ModeOption = Annotated[
-    Mode,
-    _option(
-        help="Where the work is done: `here` is this process, `local` are processes of this machine, `dask` is a "
-        "cluster that runs already, `slurm` starts one."
-    ),
-]
-CountOption = Annotated[
-    int | None, _option("--workers", metavar="N", min=1, help="Workers to start; by default one per processor.")
-]
-SchedulerOption = Annotated[
-    str | None,
-    _option(
-        envvar="TRACEDOCK_DASK_SCHEDULER",
-        metavar="ADDRESS|FILE",
-        help="For `dask`: address of the scheduler, or its scheduler file.",
-    ),
-]
-TlsOption = Annotated[
-    tuple[Path, Path, Path] | None,
-    _option(
-        metavar="CA CERT KEY", help="For `dask`: files of the authority, of this client's certificate and its key."
-    ),
-]
-MemoryOption = Annotated[
-    str | None,
-    _option(metavar="SIZE", help="Memory of a worker, like 4GB; a local one has by default its share of the machine."),
-]
-PartitionOption = Annotated[str | None, _option(metavar="NAME", help="For `slurm`: partition of the jobs.")]
-ProcessorsOption = Annotated[int, _option(metavar="N", min=1, help="For `slurm`: processors of a worker.")]
-LifetimeOption = Annotated[
-    int, _option(metavar="MINUTES", min=2, help="For `slurm`: duration of a job. Another one takes over from it.")
-]
-DirectiveOption = Annotated[
-    list[str] | None,
-    _option("--sbatch", metavar="OPTION", help="For `slurm`: an option of sbatch, like --account=vision (repeatable)."),
-]
-FolderOption = Annotated[
-    Path, _option("--job-folder", metavar="FOLDER", help="For `slurm`: shared folder for job logs and certificates.")
-]
-PatienceOption = Annotated[
-    float, _option("--wait", metavar="SECONDS", min=0, help="Wait so long for the scheduler, and for a first worker.")
-]
 RunOption = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help="Name of the run; it may be left out if there is only one.")
 ]
@@ -110,7 +50,8 @@ FormatOption = Annotated[
 
 
 @app.command()
-def ingest(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
+@working
+def ingest(
     sources: Annotated[
         list[str],
         typer.Argument(
@@ -120,23 +61,13 @@ def ingest(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     store: Annotated[
         str, typer.Option("--to", metavar="STORE", help="Folder or bucket of the dataset, which is created.")
     ],
+    options: WorkerOptions,
     run: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the run, by default that of the sources' folder.")
     ] = None,
     retry: Annotated[
         bool, typer.Option("--retry", help="Also read files again that could not be read as traces.")
     ] = False,
-    mode: ModeOption = Mode.local,
-    count: CountOption = None,
-    memory: MemoryOption = None,
-    scheduler: SchedulerOption = None,
-    tls: TlsOption = None,
-    partition: PartitionOption = None,
-    processors: ProcessorsOption = 1,
-    lifetime: LifetimeOption = 60,
-    sbatch: DirectiveOption = None,
-    job_folder: FolderOption = Path("tracedock-jobs"),
-    wait: PatienceOption = 300.0,
     as_json: AsJson = False,
 ) -> None:
     """Read traces into a dataset: their columns, and tables of facts about each rank.
@@ -144,10 +75,6 @@ def ingest(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     Run it again after it was stopped, or when there are more files: it reads what is new, and what failed for a reason
     that may pass. The exit code is 1 if a source failed.
     """
-    request = _request(
-        mode, count, memory, scheduler, tls, wait=wait,
-        slurm=_Job(partition, processors, lifetime, tuple(sbatch or ()), job_folder),
-    )  # fmt: skip
     with _errors(), stages(keep=False) as progress:
         from service.fleet.dataset import Dataset
         from service.fleet.ingesting import ingest_sources, run_states
@@ -168,7 +95,7 @@ def ingest(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
             state = reached[0]
             show(state.size_bytes - state.left_bytes, state.size_bytes, reason)
 
-        with workers_of(dataclasses.replace(request, on_waiting=on_waiting)) as workers:
+        with workers_of(options.request(on_waiting)) as workers:
             state = ingest_sources(dataset, found, workers, retry=retry, on_progress=on_progress)
         keys = {source.key for source in found}
         records = [record for record in dataset.records().values() if record.key in keys]
@@ -202,10 +129,12 @@ def status(store: StoreArgument, as_json: AsJson = False) -> None:
 
 @app.command()
 @selecting
+@working
 def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     store: StoreArgument,
     name: Annotated[str, typer.Argument(metavar="ANALYSIS", help="Name of the analysis, as for `tracedock analyze`.")],
     selection: Json | None,
+    options: WorkerOptions,
     run: RunOption = None,
     base: Annotated[
         str | None,
@@ -222,26 +151,11 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     form: FormatOption = Format.table,
     output: OutputFile = None,
     force: Force = False,
-    mode: ModeOption = Mode.local,
-    count: CountOption = None,
-    memory: MemoryOption = None,
-    scheduler: SchedulerOption = None,
-    tls: TlsOption = None,
-    partition: PartitionOption = None,
-    processors: ProcessorsOption = 1,
-    lifetime: LifetimeOption = 60,
-    sbatch: DirectiveOption = None,
-    job_folder: FolderOption = Path("tracedock-jobs"),
-    wait: PatienceOption = 300.0,
     as_json: AsJson = False,
 ) -> None:
     """Run a built-in analysis over all ranks of a run. Workers answer for single ranks."""
     form = chosen_format(form, Format.table, Format.json, as_json=as_json)
     output = destination(output, force=force)
-    request = _request(
-        mode, count, memory, scheduler, tls, wait=wait,
-        slurm=_Job(partition, processors, lifetime, tuple(sbatch or ()), job_folder),
-    )  # fmt: skip
     parameters = parameters_of(values)
     with _errors():
         from service.fleet.asking import AnalysisRequest, analyze, traces_of_run
@@ -255,7 +169,7 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
             name, parameters, None if selection is None else Selection.parsed(selection), traces_of_run(records, run),
             traces_of_run(records, base) if base else (),
         )  # fmt: skip
-        with stages(keep=False) as progress, workers_of(request) as workers:
+        with stages(keep=False) as progress, workers_of(options.request()) as workers:
             answer = analyze(dataset, asked, workers, progress.answering(name))
         requested = Format.json if form is Format.table else form
         content = answer.form(requested.value, [table] if table and form is not Format.table else [])
@@ -320,59 +234,6 @@ def _parameters_of(question: FleetQuestion) -> str:
     """Describe the parameters of a question: their names and defaults."""
     fields = question.parameters.model_fields.items()
     return ", ".join(f"{name}={'…' if field.default is None else field.default}" for name, field in fields)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """The options of a job of Slurm."""
-
-    partition: str | None
-    processors: int
-    lifetime_minutes: int
-    sbatch: tuple[str, ...]
-    folder: Path
-
-
-def _request(
-    mode: Mode,
-    count: int | None,
-    memory: str | None,
-    scheduler: str | None,
-    tls: tuple[Path, Path, Path] | None,
-    *,
-    wait: float,
-    slurm: _Job,
-) -> WorkersRequest:
-    """Return the request for workers that the options make.
-
-    Raises:
-        typer.BadParameter: an option belongs to another mode.
-    """
-    from service.fleet.workers.start import Slurm, Tls, WorkersRequest
-
-    default = _Job(None, 1, 60, (), Path("tracedock-jobs"))
-    of_mode = {
-        "--workers": (count is not None, {Mode.local, Mode.slurm}),
-        "--memory": (memory is not None, {Mode.local, Mode.slurm}),
-        "--tls": (tls is not None, {Mode.dask}),
-        "--partition": (slurm.partition is not None, {Mode.slurm}),
-        "--processors": (slurm.processors != default.processors, {Mode.slurm}),
-        "--lifetime": (slurm.lifetime_minutes != default.lifetime_minutes, {Mode.slurm}),
-        "--sbatch": (bool(slurm.sbatch), {Mode.slurm}),
-        "--job-folder": (slurm.folder != default.folder, {Mode.slurm}),
-    }
-    for option, (is_given, modes) in of_mode.items():
-        if is_given and mode not in modes:
-            named = " and ".join(f"--mode {name.value}" for name in Mode if name in modes)
-            raise typer.BadParameter(f"only for {named}", param_hint=option)
-    return WorkersRequest(
-        mode=mode.value, count=count, scheduler=scheduler, tls=None if tls is None else Tls(*tls), memory=memory,
-        slurm=Slurm(
-            slurm.partition, memory or "4GB", slurm.processors, 60 * slurm.lifetime_minutes, slurm.sbatch,
-            slurm.folder.absolute(),
-        ),
-        patience_s=wait,
-    )  # fmt: skip
 
 
 @contextmanager
