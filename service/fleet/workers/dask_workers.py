@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from distributed import Client, Future, KilledWorker, as_completed
+from distributed.client import FutureCancelledError
 
 from service.fleet.workers.task import Task, code_version, run_on_worker
 from service.trace.errors import ClusterUnavailable, OtherVersion, TaskFailed, TracedockError, WorkerDied
@@ -16,7 +17,10 @@ from service.trace.errors import ClusterUnavailable, OtherVersion, TaskFailed, T
 _SENT_MAX = 2000
 """Maximum number of tasks that the scheduler has at a time; each costs it about 1 kB."""
 _POLL_S = 0.02
+_CHECK_S = 1.0  # between two questions for the workers, whose answer is long on a large cluster
 _GATHER_S = 60.0
+_LOST = (FutureCancelledError, OSError, TimeoutError)
+"""Errors of a scheduler that is lost."""
 
 
 class DaskWorkers:
@@ -46,13 +50,16 @@ class DaskWorkers:
         self._processors = processors
         self._patience_s = patience_s
         self._on_waiting = on_waiting
-        self._seen = time.monotonic()  # when a worker was there
+        self._seen = self._checked = time.monotonic()  # when a worker was there, and when the last check was
 
     @property
     def count(self) -> int:
         """Number of tasks that run at a time now."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"] if self._client.status == "running" else {}
-        return sum(worker["nthreads"] for worker in workers.values())
+        try:
+            workers = self._client.nthreads() if self._client.status == "running" else {}
+        except _LOST:
+            return 0
+        return sum(workers.values())
 
     def close(self) -> None:
         """Close the connection."""
@@ -101,7 +108,7 @@ class DaskWorkers:
                     self._require_workers()
                     time.sleep(_POLL_S)
         finally:
-            with suppress(OSError, TimeoutError):  # the scheduler is lost, and with it what it would cancel
+            with suppress(*_LOST):  # the scheduler is lost, and with it what it would cancel
                 self._client.cancel([*names])
 
     def _send(self, tasks: Mapping[str, Task]) -> dict[Future, str]:
@@ -123,15 +130,14 @@ class DaskWorkers:
         """
         finished = [future for future in batch if future.status == "finished"]
         try:
-            results = self._client.gather(finished, asynchronous=False)
-        except (OSError, TimeoutError):
+            outcomes = dict(zip(finished, self._client.gather(finished, asynchronous=False), strict=True))
+            for future in batch:
+                if future.status == "error":
+                    outcomes[future] = _error(future.exception(timeout=_GATHER_S))
+        except _LOST:
             return None
-        outcomes = dict(zip(finished, results, strict=True))
-        for future in batch:
-            if future.status == "error":
-                outcomes[future] = _error(future.exception(timeout=_GATHER_S))
-            elif future not in outcomes:
-                return None
+        if len(outcomes) < len(batch):
+            return None
         for outcome in outcomes.values():
             if isinstance(outcome, OtherVersion):
                 raise outcome
@@ -139,10 +145,14 @@ class DaskWorkers:
 
     def _require_workers(self) -> None:
         """Raise `ClusterUnavailable` if there has been no worker for long."""
-        if self.count:
-            self._seen = time.monotonic()
+        now = time.monotonic()
+        if now - self._checked < _CHECK_S:
             return
-        waited = time.monotonic() - self._seen
+        self._checked = now
+        if self.count:
+            self._seen = now
+            return
+        waited = now - self._seen
         if waited > self._patience_s:
             raise ClusterUnavailable(f"The cluster has had no worker for {waited:.0f} s.")
         self._on_waiting("waiting for a worker")
@@ -150,7 +160,7 @@ class DaskWorkers:
     def _reconnect(self) -> None:
         """Connect to the scheduler's successor."""
         self._on_waiting("waiting for the scheduler")
-        with suppress(OSError, TimeoutError):
+        with suppress(*_LOST):
             self._client.close(timeout=1)
         self._client = self._connect()
 
