@@ -1,8 +1,12 @@
 """A folder and a bucket behave alike: whole writes, one winner, reads that notice changes, errors that say where."""
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -130,6 +134,61 @@ def test_server_that_is_down_is_an_error_after_the_retries(bucket: Location, mon
     monkeypatch.setenv("TRACEDOCK_BUCKET_RETRY_S", "0.5")
     with pytest.raises(LocationUnavailable, match="can't be used"):
         location_of("s3://traces/x").read("x")
+
+
+_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+
+
+@contextmanager
+def throttling(refusals: int) -> Iterator[tuple[str, list[str]]]:
+    """Run a server that refuses requests at first, as S3 does under load; yield its URL and what it answered."""
+    answers: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_refused = len(answers) < refusals
+            answers.append("refused" if is_refused else "content")
+            body = _SLOW_DOWN if is_refused else b"content"
+            self.send_response(503 if is_refused else 200)
+            for name, value in (("ETag", '"1"'), ("Last-Modified", "Wed, 25 Nov 2026 10:00:00 GMT")):
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", answers
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("refusals", "limit_s"), [(3, "30"), (10_000, "0.5")], ids=["a while", "always"])
+def test_store_that_throttles_is_asked_again_until_the_limit(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, limit_s: str
+) -> None:
+    pytest.importorskip("obstore")
+    with throttling(refusals) as (url, answers):
+        for name, value in (
+            ("AWS_ENDPOINT_URL", url), ("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "hidden"),
+            ("TRACEDOCK_BUCKET_RETRY_S", limit_s),
+        ):  # fmt: skip
+            monkeypatch.setenv(name, value)
+        place = location_of("s3://traces/x")
+        if refusals < 100:
+            assert place.read("y") == b"content"
+            assert answers == ["refused"] * refusals + ["content"]
+        else:
+            with pytest.raises(LocationUnavailable, match="SlowDown: Please reduce your request rate") as refused:
+                place.read("y")
+            assert len(answers) > 1
+            assert "hidden" not in refused.value.detail
 
 
 @pytest.mark.system
