@@ -13,8 +13,13 @@ from typer.main import get_command
 
 from service.cli.main import app
 from service.engine import doctor
+from service.fleet.dataset import Dataset
+from service.fleet.ingesting import ingest_sources
+from service.fleet.sources import find_sources
+from service.fleet.workers.here import Here
 from tests.cli.conftest import Run
 from tests.cli.double import Answer, Server, job, json_answer, session, trace
+from tests.traces import TraceShape, write_trace
 
 RANK0, RANK1, GROUP = "9f2c41d07a3b", "0a1b2c3d4e5f", "00112233aabb"
 BIG = 9007199254740993
@@ -35,6 +40,10 @@ COMMANDS: dict[str, list[str]] = {
     "show": [RANK0],
     "download": [RANK0, "--output", "copy.json"],
     "rm": [RANK0, "--yes"],
+    "fleet ingest": ["{traces}", "--to", "{store}", "--mode", "here"],
+    "fleet status": ["{store}"],
+    "fleet analyze": ["{store}", "steps", "--mode", "here"],
+    "fleet ask": ["{store}", "slow_ranks"],
     "groups": [],
     "groups show": ["run"],
     "groups merge": ["run"],
@@ -62,7 +71,7 @@ COMMANDS: dict[str, list[str]] = {
     "token ls": ["--data", "data"],
     "token rm": ["desktop", "--data", "data"],
 }
-"""Arguments of each command with the option."""
+"""Arguments of each command with the option, with the names of two folders: of traces, and of their dataset."""
 
 
 def paths(group: Any, prefix: str = "") -> Iterator[str]:
@@ -120,9 +129,20 @@ def test_every_command_is_walked() -> None:
     assert not {*COMMANDS} & {*WITHOUT}
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Paths of a folder with a trace, and of its dataset."""
+    traces, store = (str(tmp_path_factory.mktemp(name)) for name in ("traces", "store"))
+    write_trace(Path(traces, "rank0.json"), TraceShape(steps=1))
+    dataset = Dataset.create(store)
+    ingest_sources(dataset, find_sources([traces], None, dataset.location.url), Here())
+    return {"traces": traces, "store": store}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_json_is_one_document_on_one_line(run: Run, full_server: Server, command: str) -> None:
-    result = run(*command.split(), *COMMANDS[command], "--json")
+def test_json_is_one_document_on_one_line(run: Run, full_server: Server, folders: dict[str, str], command: str) -> None:
+    arguments = [folders.get(argument.strip("{}"), argument) for argument in COMMANDS[command]]
+    result = run(*command.split(), *arguments, "--json")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("\n") == 1
     assert isinstance(json.loads(result.stdout), dict | list)

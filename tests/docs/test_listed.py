@@ -18,7 +18,7 @@ from tests.server import Server
 DOCS = ROOT / "docs"
 GUIDES = [
     "tour", "api", "client", "command-line", "selections", "analyses", "gate", "sql", "importing", "training",
-    "engines", "security", "agents",
+    "fleet", "engines", "security", "agents",
 ]  # fmt: skip
 REFERENCES = ["deployment", "settings", "ARCHITECTURE"]
 DEVELOPER_PAGES = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
