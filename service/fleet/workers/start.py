@@ -211,7 +211,8 @@ def _connected(request: WorkersRequest, cluster: Any) -> "Client":
         client = Client(address, security=security, timeout=request.patience_s, set_as_default=False)
     except (OSError, TimeoutError, RuntimeError) as error:
         where = "the started cluster" if cluster is not None else address
-        raise ClusterUnavailable(f"{where} can't be reached: {_innermost(error)}") from error
+        hint = "" if request.tls is None else " A certificate may have expired, or be of another authority."
+        raise ClusterUnavailable(f"{where} can't be reached: {_innermost(error)}.{hint}") from error
     found = client.get_versions()["scheduler"]["packages"]["distributed"]
     if found != distributed_version():
         client.close()
