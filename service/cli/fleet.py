@@ -43,6 +43,13 @@ StoreArgument = Annotated[
 RunOption = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help="Name of the run; it may be left out if there is only one.")
 ]
+ValuesOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the question (repeatable).")
+]
+TableOption = Annotated[
+    str | None,
+    typer.Option(metavar="TABLE", help="Print only this table; csv and arrow have one, by default the first."),
+]
 FormatOption = Annotated[
     Format,
     typer.Option("--format", "-f", help="A table is tab-separated when piped, each of several after `# NAME`."),
@@ -140,14 +147,8 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         str | None,
         typer.Option(metavar="RUN", help="For comparisons: the run to compare with."),
     ] = None,
-    values: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the analysis (repeatable)."),
-    ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option(metavar="TABLE", help="Print only this table; csv and arrow have one, by default the first."),
-    ] = None,
+    values: ValuesOption = None,
+    table: TableOption = None,
     form: FormatOption = Format.table,
     output: OutputFile = None,
     force: Force = False,
@@ -190,14 +191,8 @@ def ask(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         typer.Argument(metavar="QUESTION", help="Name of the question; without it, the questions are listed."),
     ] = None,
     run: RunOption = None,
-    values: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the question (repeatable)."),
-    ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option(metavar="TABLE", help="Print only this table; csv and arrow have one, by default the first."),
-    ] = None,
+    values: ValuesOption = None,
+    table: TableOption = None,
     form: FormatOption = Format.table,
     output: OutputFile = None,
     force: Force = False,

@@ -21,7 +21,7 @@ _LIFETIME_MINUTES, _FOLDER = 60, Path("tracedock-jobs")
 
 
 class Mode(StrEnum):
-    """Where the workers run."""
+    """Places where the workers run."""
 
     here = "here"
     local = "local"

@@ -8,9 +8,13 @@ _limit = THREADS_MAX
 
 
 def processor_count() -> int:
-    """Return the number of processors that this process may use, at most `THREADS_MAX`."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, _limit)
+    """Return the number of processors that reading a trace may use, at most `THREADS_MAX`."""
+    return min(usable_processors(), _limit)
+
+
+def usable_processors() -> int:
+    """Return the number of processors that the system lets this process use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def limit_processors(count: int) -> None:

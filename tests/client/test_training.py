@@ -401,7 +401,7 @@ send(Dying(b'{"traceEvents": ['))
 """
     with trainer(program, server.url, spool) as training:
         assert training.wait(PATIENCE_S) == -signal.SIGKILL
-    until(lambda: left(spool) == [], within_s=600)  # a process of the lowest priority, on a busy machine
+    until(lambda: left(spool) == [])
     assert numbers(server) == [b'{"traceEvents": [], "number": %d}' % number for number in range(3)]
     until(lambda: shippers(spool) == [])
 

@@ -1,4 +1,4 @@
-"""What all tests of fleets share."""
+"""Fixtures of all tests of fleets."""
 
 import gc
 from collections.abc import Iterator

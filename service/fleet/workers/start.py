@@ -1,6 +1,5 @@
 """The workers of each mode: started, or found, and closed."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import orjson
 
 from service.fleet.workers.here import Here
 from service.fleet.workers.task import Workers, distributed_version
+from service.streaming.processors import usable_processors
 from service.trace.errors import BadFleetRequest, ClusterUnavailable, FleetUnavailable, OtherVersion
 
 if TYPE_CHECKING:
@@ -142,15 +142,11 @@ def _require_packages(*names: str) -> None:
         )
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _share(request: WorkersRequest) -> int:
     """Return the number of processors for each worker."""
     if request.mode == "slurm":
         return request.slurm.processors
-    return max(1, _processors() // (request.count or _processors())) if request.mode == "local" else 1
+    return max(1, usable_processors() // (request.count or usable_processors())) if request.mode == "local" else 1
 
 
 def _started(request: WorkersRequest) -> Any:
@@ -169,7 +165,7 @@ def _started(request: WorkersRequest) -> Any:
             from distributed import LocalCluster  # noqa: PLC0415 - optional
 
             return LocalCluster(
-                n_workers=request.count or _processors(), threads_per_worker=1, processes=True, host="127.0.0.1",
+                n_workers=request.count or usable_processors(), threads_per_worker=1, processes=True, host="127.0.0.1",
                 dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0",
                 memory_limit=request.memory or "auto", **common,
             )  # fmt: skip
