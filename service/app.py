@@ -13,7 +13,6 @@ from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI
-from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,11 +29,15 @@ from service.http.middleware.methods import MethodsMiddleware
 from service.http.middleware.metrics import MetricsMiddleware
 from service.http.middleware.routing import RouteMiddleware
 from service.http.parameters import check_request
+from service.http.routers import operation_id
 from service.http.routes import (
     agents,
     analysis,
+    attachments,
     baselines,
+    datasets,
     derived_traces,
+    direct_uploads,
     download,
     groups,
     health,
@@ -87,7 +90,7 @@ class Application:
             title="Tracedock",
             summary="PyTorch profiler traces: upload once, query by SQL, open in Perfetto.",
             version=__version__,
-            generate_unique_id_function=_operation_id,
+            generate_unique_id_function=operation_id,
             separate_input_output_schemas=False,  # generated clients would have two classes for one thing
             lifespan=self._lifespan,
             redoc_url=None,
@@ -95,19 +98,16 @@ class Application:
             strict_content_type=False,  # the check prevents cross-site requests, which `Hosts` already refuses
         )
         problems.install(app)
-        checked = [Depends(check_request)]
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
-            *(jobs.router, derived_traces.router, analysis.router, uploads.router, imports.router, groups.router),
-            baselines.router,
-            *(traces.router, library.router, reports.router, login.api),
+            *(jobs.router, derived_traces.router, analysis.router, imports.router, groups.router, datasets.router),
+            *(direct_uploads.router, uploads.router, baselines.router, attachments.router),
+            *(traces.router, traces.changes, library.router, reports.router, login.api),
+            *(perfetto.pages, login.pages, health.router),
         ):
-            app.include_router(router, prefix="/api/v1", dependencies=checked)
+            app.router.routes.extend(router.routes)
         agents.mount(app)
-        app.include_router(perfetto.pages)
-        app.include_router(login.pages, dependencies=checked)
-        app.include_router(health.router, dependencies=checked)
-        app.include_router(pages.router(), dependencies=checked)
+        app.include_router(pages.router(), dependencies=[Depends(check_request)])
         app.add_exception_handler(404, pages.not_found_handler(problems.framework_problem))
         app.mount(assets.STATIC_PATH, declares("public")(assets.static_app()))
         derive = app.openapi
@@ -133,6 +133,7 @@ class Application:
         parts = self.parts = compose(self.settings, self._resources)
         services = self.app.state.services = parts.services
         self.app.state.access = parts.access
+        self.app.state.shows_datasets = bool(parts.services.datasets.locations)
         app: ASGIApp = MethodsMiddleware(self.app)
         app = IdempotencyMiddleware(app, services)
         app = AccessMiddleware(app, parts.access, parts.hosts)
@@ -153,6 +154,7 @@ class Application:
         if starting.done():  # otherwise the task waits for disk space
             starting.result()
         services.uploads.start()
+        services.direct_uploads.start()
         parts.retention.start()
         parts.room_guard.start()
         if self.settings.keep_ready:
@@ -185,22 +187,19 @@ class Application:
             async with asyncio.timeout(self.settings.shutdown_s):
                 for close in (
                     *(self.parts.room_guard.close, services.uploads.close, services.imports.close),
+                    services.direct_uploads.close,
                     *(self.parts.retention.close, services.ingests.close, services.derivations.close),
                     self.parts.preparation.close,
                     *(services.engine_pool.close, services.exports.close, self.parts.renderings.close),
-                    *(services.analyses.close, self.parts.fork_server.close),
+                    *(services.analyses.close, services.datasets.close),
+                    *([self.parts.cluster.close] if self.parts.cluster else []),
+                    self.parts.fork_server.close,
                 ):
                     await close()
         except TimeoutError:
             log.exception(
                 "shutdown took longer than %g s: the remaining work ends with the process", self.settings.shutdown_s
             )
-
-
-def _operation_id(route: APIRoute) -> str:
-    """Return the name of the function of a route in camel case: the id of its operation in the OpenAPI document."""
-    first, *others = route.endpoint.__name__.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 class PortRouter:

@@ -69,6 +69,9 @@ class Settings(BaseSettings):
         description="rate below which, over `TRACEDOCK_TRANSFER_WINDOW_S`, a body or a response counts as stalled",
     )
     max_upload_bytes: int = Field(64 * GIB, gt=0, description="maximum size of an uploaded or imported file")
+    max_attachment_bytes: int = Field(
+        GIB, gt=0, description="maximum size of a file that is attached to a trace or a run"
+    )
     max_uploads: int = Field(1000, ge=1, description="maximum of unfinished resumable uploads")
     max_uploads_per_client: int = Field(
         250, ge=1, description="maximum of unfinished resumable uploads of one token or, without tokens, of one address"
@@ -78,8 +81,14 @@ class Settings(BaseSettings):
         gt=0,
         description="seconds until an unfinished resumable upload is deleted, counted from its last byte",
     )
+    bucket: str = Field(
+        "",
+        description="part of a bucket, `s3://BUCKET/PREFIX`, into which clients upload directly; empty disables that",
+    )
     import_roots: str = Field(
-        "", description="folders, separated by commas, from which files may be imported; empty disables imports"
+        "",
+        description="folders and URLs of buckets (`s3://BUCKET/PREFIX`, `gs://`, `az://`), separated by commas, from"
+        " which files may be imported; empty disables imports",
     )
     import_hard_links: bool = Field(
         False,
@@ -112,7 +121,30 @@ class Settings(BaseSettings):
         " processors, up to eight",
     )
     ingest_attempts: int = Field(
-        3, ge=1, description="attempts to read, split or merge traces whose worker process dies, before the job fails"
+        3,
+        ge=1,
+        description="attempts to read, split or merge traces whose worker process dies, or whose bucket can't be"
+        " reached, before the job fails",
+    )
+    dask_scheduler: str = Field(
+        "",
+        description="scheduler of a Dask cluster, as an address or as the path of its scheduler file: its workers read,"
+        " split and merge traces, and answer for the ranks of runs; they must see the data folder at the same path",
+    )
+    dask_tls_ca: Path | None = Field(None, description="certificate of the authority of that cluster")
+    dask_tls_cert: Path | None = Field(None, description="certificate of the server for that cluster")
+    dask_tls_key: Path | None = Field(None, description="private key of that certificate")
+    dask_jobs: int = Field(
+        64, ge=1, description="maximum of ingests on that cluster at a time, and of splits and merges"
+    )
+    dask_processors: int = Field(1, ge=1, description="processors that each worker process of that cluster may use")
+    dask_wait_s: float = Field(
+        300.0, gt=0, description="seconds for which jobs wait for that cluster's scheduler or for a worker, then fail"
+    )
+    datasets: str = Field(
+        "",
+        description="datasets of `tracedock fleet` to show, separated by commas: paths, or s3://, gs:// or az://; each"
+        " is named after the last part of its path",
     )
     job_history: int = Field(10_000, ge=0, description="finished jobs to keep listed; older ones are deleted")
     analysis_timeout_s: float = Field(
@@ -154,7 +186,7 @@ class Settings(BaseSettings):
     keep_ready: bool = Field(
         True,
         description="load the code of worker processes when the server starts, rather than at their first use; takes"
-        " about 220 MB of memory and saves two seconds then",
+        " about 240 MB of memory and saves two seconds then",
     )
     prepare_pages: bool = Field(
         True,

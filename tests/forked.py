@@ -162,7 +162,7 @@ def fork_server_of_this_process() -> "fork_server._Running":
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
         if theirs.recv(1, socket.MSG_PEEK):
-            fork_loop.main(str(theirs.detach()))
+            fork_loop.serve(str(theirs.detach()))
         os._exit(0)
     theirs.close()
     ours.setblocking(False)

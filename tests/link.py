@@ -35,6 +35,11 @@ class Link:
         self._listening.close()
         self.cut()
 
+    @property
+    def is_used(self) -> bool:
+        """True once a client has connected."""
+        return bool(self._open)
+
     def cut(self) -> None:
         """Reset all connections, even in the middle of a transfer."""
         for connection in list(self._open):

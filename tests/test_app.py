@@ -189,3 +189,12 @@ def test_server_leaks_no_files_threads_or_processes(start_server: StartServer, s
     log = server.log_text()
     for complaint in ("never awaited", "never retrieved", "was destroyed", "Traceback", "ResourceWarning"):
         assert complaint not in log, log[-3000:]
+
+
+def test_server_loads_no_code_of_its_children() -> None:
+    """Numba and Dask take a second and 100 MB, which the server would spend at each start."""
+    loaded = (
+        "import sys, service.app; print(sorted({'numba', 'distributed', 'pandas', 'obstore'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", loaded], stdout=subprocess.PIPE, check=True)
+    assert done.stdout.decode().strip() == "[]"

@@ -15,6 +15,7 @@ from tracedock.gate import parser as gating
 PASSED, REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 130, 141
 SERVER_COMMANDS = (
     *("import", "ls", "show", "download", "rm", "groups", "analyze", "report", "query", "open", "split", "merge"),
+    *("attach", "detach"),
     *("fleet", "serve", "doctor", "jobs", "sessions", "imports", "token", "mcp", "completion"),
 )
 """Commands of the package tracedock-server alone."""

@@ -86,6 +86,18 @@ def job_path(job: Ref) -> str:
     return f"jobs/{quote(id_of(job), safe='')}"
 
 
+def attachment_path(attachment: Ref) -> str:
+    """Return the path of an attachment below the API."""
+    return f"attachments/{quote(id_of(attachment), safe='')}"
+
+
+def kind_of(target: Ref, of: Optional[Target] = None) -> Target:
+    """Return the kind of a target, unless `of` is given: traces have a state, groups have none."""
+    if of is not None:
+        return of
+    return "trace" if isinstance(target, str) or "state" in target else "group"
+
+
 def target_path(target: Ref, of: Target) -> str:
     """Return the path of a trace or a group below the API."""
     return trace_path(target) if of == "trace" else group_path(target)
@@ -120,17 +132,24 @@ def compact(selection: SelectionLike, criteria: Optional[Criteria] = None) -> st
 
 
 def query_body(
-    sql: str, selection: SelectionLike, criteria: Criteria, args: str, limit: int | None, timeout_s: float | None
+    sql: str,
+    selection: SelectionLike,
+    criteria: Criteria,
+    args: str,
+    source: str | None,
+    limit: int | None,
+    timeout_s: float | None,
 ) -> Json:
     """Return the body of a query."""
     query: Json = {"sql": sql, "limit": limit, "timeout_s": timeout_s}
     part = chosen(selection, criteria)
-    return query | ({} if part is None else {"selection": part}) | ({} if args == "all" else {"args": args})
+    return query | given({"selection": part, "args": None if args == "all" else args, "source": source})
 
 
-def view(selection: SelectionLike, criteria: Criteria, args: str) -> dict[str, Any]:
+def view(selection: SelectionLike, criteria: Criteria, args: str, source: str | None) -> dict[str, Any]:
     """Return the query parameters for an engine's view of a trace; empty for the whole trace with all arguments."""
-    return given({"selection": compact(selection, criteria), "args": None if args == "all" else args})
+    chosen_args = None if args == "all" else args
+    return given({"selection": compact(selection, criteria), "args": chosen_args, "source": source})
 
 
 def split_body(selection: SelectionLike, criteria: Criteria, by: str | None, value: int | None) -> Json:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SUFFIXES = (
     *(".pickle", ".pickle.gz", ".pickle.zst"),
     *(".sqlite", ".sqlite.gz", ".sqlite.zst"),
+    *(".pftrace", ".pftrace.gz", ".pftrace.zst"),
     *(".json", ".json.gz", ".json.zst"),
 )
 """Endings of the names of traces that are sent of a folder."""

@@ -1,30 +1,28 @@
 """Answers to questions over one or more traces: computed for each rank, then combined."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NotRequired, TypedDict
 
-import orjson
 import pyarrow as pa
 from pydantic import ValidationError
 
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
+from service.analysis.forms import chosen_tables, serialized
 from service.analysis.kept_answers import exchanged_tables, kept_answer
 from service.analysis.question import Comparison, Parameters, Question, RankAnswer, Tables, concatenated
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
-from service.analysis.table import ALL, Columns, Page, as_arrow, as_csv, as_json, as_json_columns, table_of, with_cycle
+from service.analysis.table import ALL, Columns, Page, table_of, with_cycle
 from service.streaming.processors import processor_count
 from service.trace.cycles import cycles_of
 from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError, UnknownAnalysis
 from service.trace.selection import Selection
 
 RANKS_AT_ONCE = 2
-WHOLE_FORMS = frozenset({"json", "columns"})
-"""The formats that have several tables."""
 NAMED_MAX = 8
 """Maximum number of traces named in an error message."""
 
@@ -83,11 +81,17 @@ class Answer:
         columns = self.question.tables[table]
         return with_cycle(columns) if self.cycles > 1 and not self.question.compare_sides else columns
 
-    def as_json(self, write: Callable[[Columns, pa.Table, Page], bytes], names: Sequence[str], page: Page) -> bytes:
-        """Serialize the answer as a JSON object, with a page of the named tables as `write` serializes it."""
-        tables = b",".join(
-            orjson.dumps(name) + b":" + write(self.columns(name), self.tables[name], page) for name in names
-        )
+    def form(self, form: str, tables: Sequence[str] = (), page: Page = ALL) -> bytes:
+        """Serialize the tables as ``json`` or ``columns``, or one table as ``csv`` or ``arrow``.
+
+        Args:
+            form: the format.
+            tables: names of the tables; by default all or, in a format of one table, the first.
+            page: the rows of each table.
+
+        Raises:
+            BadAnalysisRequest: see `service.analysis.forms.chosen_tables`.
+        """
         about = {
             "analysis": self.question.name,
             "parameters": self.parameters.model_dump(mode="json"),
@@ -98,40 +102,9 @@ class Answer:
             "cycles": self.cycles,
             "elapsed_ms": self.elapsed_ms,
         }
-        return orjson.dumps(about)[:-1] + b',"tables":{' + tables + b"}}\n"
-
-    def form(self, form: str, tables: Sequence[str] = (), page: Page = ALL) -> bytes:
-        """Serialize the tables as ``json`` or ``columns``, or one table as ``csv`` or ``arrow``.
-
-        Args:
-            form: the format.
-            tables: names of the tables; by default all or, in a format of one table, the first.
-            page: the rows of each table.
-
-        Raises:
-            BadAnalysisRequest: see `chosen_tables`.
-        """
         chosen = chosen_tables(self.question, form, tables)
-        if form in WHOLE_FORMS:
-            return self.as_json(as_json if form == "json" else as_json_columns, chosen, page)
-        table = page.of(self.tables[chosen[0]])
-        return as_csv(table) if form == "csv" else as_arrow(table)
-
-
-def chosen_tables(question: Question, form: str, tables: Sequence[str]) -> list[str]:
-    """Return the names of the tables that an answer has in a format; see `Answer.form`.
-
-    Raises:
-        BadAnalysisRequest: the question has no such table, or the format has only one table.
-    """
-    if unknown := [name for name in tables if name not in question.tables]:
-        named = ", ".join(question.tables)
-        raise BadAnalysisRequest(f"{question.name} has the tables {named}, and no {unknown[0]!r}.")
-    if form in WHOLE_FORMS:
-        return [name for name in question.tables if not tables or name in tables]
-    if len(tables) > 1:
-        raise BadAnalysisRequest(f"{form} has one table, and {len(tables)} were named: {', '.join(tables)}.")
-    return [*tables] or [next(iter(question.tables))]
+        columns = {name: self.columns(name) for name in chosen}
+        return serialized(form, about, {name: self.tables[name] for name in chosen}, columns, page)
 
 
 def question_of(name: str) -> Question:
@@ -162,7 +135,11 @@ def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
 
 
 def answer_question(
-    question: Question, parameters: Parameters, traces: Sequence[AnalysisInput], readings: ReadingCache
+    question: Question,
+    parameters: Parameters,
+    traces: Sequence[AnalysisInput],
+    readings: ReadingCache,
+    tables: Collection[str] = (),
 ) -> Answer:
     """Answer a question over traces.
 
@@ -171,6 +148,7 @@ def answer_question(
         parameters: the parameters of the question.
         traces: the traces; each is of one rank, or merged from several.
         readings: cache of the readings of these and other traces.
+        tables: names of the tables that are needed; empty for all. The answer may have others.
 
     Raises:
         BadAnalysisRequest: the question compares two sides, and the traces do not form exactly two.
@@ -181,7 +159,7 @@ def answer_question(
     """
     started = time.perf_counter()
     asked = asked_ranks(question, traces)
-    results = _map_traces(asked.inputs, readings, partial(asked.answer_of, question, parameters))
+    results = _map_traces(asked.inputs, readings, partial(asked.answer_of, question, parameters, tables=tables))
     answer = join_answers(question, parameters, asked, results, partial(_ask_again, readings))
     answer.elapsed_ms = round((time.perf_counter() - started) * 1000, 3)
     return answer
@@ -201,9 +179,12 @@ class AskedRanks:
     numbers: Sequence[int]
     cycles: int
 
-    def answer_of(self, question: Question, parameters: Parameters, scope: Scope) -> Tables | str:
+    def answer_of(
+        self, question: Question, parameters: Parameters, scope: Scope, *, tables: Collection[str] = ()
+    ) -> Tables | str:
         """Return the tables of a rank, or the reason why there are none; see `rank_answer`."""
-        return rank_answer(question, parameters, scope, of_several=len(self.inputs) > 1, of_cycles=self.cycles > 1)
+        several, cycles = len(self.inputs) > 1, self.cycles > 1
+        return rank_answer(question, parameters, scope, of_several=several, of_cycles=cycles, tables=tables)
 
 
 def asked_ranks(question: Question, traces: Sequence[AnalysisInput]) -> AskedRanks:
@@ -261,6 +242,7 @@ def join_answers(
         ]
     else:
         answer.tables = _together(question, parameters, answers, count)
+        answer.notes = question.notes_of(answer.tables) if question.notes_of else []
     return answer
 
 
@@ -380,11 +362,17 @@ def _missing(question: Question, scope: Scope) -> str | None:
     """Return the reason why a question does not apply to a single trace, or None."""
     if question.compare_sides:
         return "It takes two sides: name another trace with `traces`, or a trace or group to compare with as `base`."
-    return question.inapplicable_reason(scope)
+    return question.reason_against(scope)
 
 
 def rank_answer(
-    question: Question, parameters: Parameters, scope: Scope, *, of_several: bool, of_cycles: bool
+    question: Question,
+    parameters: Parameters,
+    scope: Scope,
+    *,
+    of_several: bool,
+    of_cycles: bool,
+    tables: Collection[str] = (),
 ) -> Tables | str:
     """Return the tables of a rank, or the reason why there are none.
 
@@ -395,12 +383,13 @@ def rank_answer(
         of_several: whether it is one of several ranks, which also need the tables of `exchange`.
         of_cycles: whether there are several cycles. Then a selection that selects nothing is a reason, too: only one
             cycle has a selected step.
+        tables: names of the tables that are needed; empty for all.
 
     Raises:
         SelectionError: a selection selects nothing.
     """
     try:
-        answer = kept_answer(scope, question, parameters)
+        answer = kept_answer(scope, question, parameters, tables)
         if isinstance(answer, str):
             return answer
         if not any(map(len, answer.values())):

@@ -77,8 +77,7 @@ def joined(answers: Sequence[Tables], parameters: CollectiveParameters) -> Table
     ranks = np.repeat(np.arange(len(answers)), [len(tables["communications"]) for tables in answers])
     bases = [about["base_ns"] for about in abouts]
     shifts = np.array([base - bases[0] if None not in bases else 0 for base in bases], np.int64)
-    durations = communications["end_ns"].to_numpy() - communications["start_ns"].to_numpy()
-    all_ns = [int(durations[ranks == rank].sum()) for rank in range(len(answers))]
+    all_ns = [_duration_ns(tables["communications"]) for tables in answers]
     if parameters.collectives == "synchronizing":
         chosen = _synchronizing(communications)
         communications, ranks = communications.filter(pa.array(chosen)), ranks[chosen]
@@ -88,6 +87,11 @@ def joined(answers: Sequence[Tables], parameters: CollectiveParameters) -> Table
     )
     report = CollectiveReport(together, [about["rank"] for about in abouts], causes)
     return report.tables(all_ns, _late(together, abouts, shifts, parameters))
+
+
+def _duration_ns(communications: pa.Table) -> int:
+    """Return the sum of the durations of communications."""
+    return int((communications["end_ns"].to_numpy() - communications["start_ns"].to_numpy()).sum())
 
 
 def _late(

@@ -34,7 +34,7 @@ def _compared(name: str, subject: str) -> Columns:
 _STACKS = (
     RANK,
     DEVICE,
-    word("site", "innermost Python frame of the stacks, else their innermost frame; empty if unknown"),
+    word("site", "innermost Python frame of the stacks, else their innermost operator or frame; empty if unknown"),
     count("base_blocks", "number of blocks of the base that are alive"),
     count("blocks", "number of blocks that are alive"),
     *_compared("held", "sum of these blocks"),

@@ -7,7 +7,7 @@ from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.question import Question, Tables
 from service.analysis.table import RANK, count, ns, number, pct, table_of, table_of_rows, word
-from service.store.census import END
+from service.store.database import END
 
 _STEPS = (
     RANK,

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import logging
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -15,6 +16,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
+from service.analysis.timeline_file import keep_timeline
 from service.store.folder import ANSWERS, new_file
 from service.trace.errors import AnalysisError, DiskFull
 
@@ -30,10 +32,17 @@ _SOURCES = Path(__file__).parents[1]
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
-def kept_answer(scope: Scope, question: Question, parameters: Parameters) -> Tables | str:
-    """Return the tables of a rank, or the reason why there are none: from the file, or computed and then kept."""
+def kept_answer(scope: Scope, question: Question, parameters: Parameters, tables: Collection[str] = ()) -> Tables | str:
+    """Return the tables of a rank, or the reason why there are none: from the file, or computed and then kept.
+
+    Args:
+        scope: scope of the rank.
+        question: the question.
+        parameters: its parameters.
+        tables: names of the tables that are needed, if not all are. The answer may have others.
+    """
     if question.name not in KEPT or scope.is_selection or parameters != question.parameters():
-        return _computed(scope, question, parameters)
+        return _computed(scope, question, parameters, tables)
     if (answer := read_answer(scope.columns, scope.rank, question)) is None:
         answer = _computed(scope, question, parameters)
         if isinstance(answer, str) or sum(table.nbytes for table in answer.values()) <= SIZE_MAX:
@@ -56,8 +65,12 @@ def _key(rank: int | None) -> str:
     return f"{code_digest()} rank {rank}"
 
 
-def _computed(scope: Scope, question: Question, parameters: Parameters) -> Tables | str:
-    return question.inapplicable_reason(scope) or question.answer(scope, parameters)
+def _computed(scope: Scope, question: Question, parameters: Parameters, tables: Collection[str] = ()) -> Tables | str:
+    if reason := question.reason_against(scope):
+        return reason
+    if tables and question.answer_part:
+        return question.answer_part(scope, parameters, tables)
+    return question.answer(scope, parameters)
 
 
 def exchanged_tables(scope: Scope, question: Question) -> Tables:
@@ -70,13 +83,15 @@ def exchanged_tables(scope: Scope, question: Question) -> Tables:
 
 
 def keep_answers(trace: AnalysisInput, readings: ReadingCache) -> int:
-    """Keep the answers about a trace of one rank; return the number of questions that have tables."""
+    """Keep the timeline and the answers about a trace of one rank; return the number of questions that have tables."""
     if trace.summary.ranks:
         return 0
     answered = 0
     with readings.of(trace) as reading, scope_of(reading) as scope:
+        with suppress(AnalysisError):  # the next request gets the same error
+            keep_timeline(scope)
         for question in map(QUESTIONS.__getitem__, KEPT):
-            with suppress(AnalysisError):  # the next request gets the same error
+            with suppress(AnalysisError):  # likewise
                 answered += not isinstance(kept_answer(scope, question, question.parameters()), str)
     return answered
 

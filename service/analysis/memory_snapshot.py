@@ -1,18 +1,22 @@
 """Analysis of a memory snapshot: what holds memory at the peak and at any moment, and what is never freed."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.snapshot_document import NO_SNAPSHOT, is_snapshot
+from service.analysis.facts.snapshot_step_sources import STEP_SOURCES, notes_of
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import DEVICE, RANK, count, ns, number, pct, size, table_of_rows, word
 
+if TYPE_CHECKING:
+    from service.analysis.facts.snapshot_rows import DeviceRows  # loads numba
+
 _STACK = count("stack", "number of the stack in the trace's document; empty if unknown")
-_SITE = word("site", "innermost Python frame of the stack, else its innermost frame")
+_SITE = word("site", "innermost Python frame of the stack, else its innermost operator or frame, as in a backward pass")
 _FRAMES = word("frames", "innermost frames of the stack, a line for each")
 _BY_STACK = (
     RANK,
@@ -93,6 +97,7 @@ STEPS = (
     size("end", "active at its end"),
     size("allocated", "sum of its allocations"),
     size("kept", "sum of those that are alive at the end of the snapshot"),
+    pct("recorded", "of the step, from the device's first to its last allocation or free; memory before is not known"),
 )
 LEAKS = (
     RANK,
@@ -150,6 +155,7 @@ TABLES = {
     "frames": FRAMES,
     "blocks": BLOCKS,
     "steps": STEPS,
+    "step_sources": STEP_SOURCES,
     "leaks": LEAKS,
     "segments": SEGMENTS,
     "segment_blocks": SEGMENT_BLOCKS,
@@ -177,7 +183,15 @@ class MemorySnapshotParameters(Parameters):
         min_length=1,
         max_length=200,
         description="name of the annotations that begin steps, in which `*` stands for any text; by default"
-        " `ProfilerStep#*` or, if the snapshot has none, `Optimizer.step#*`",
+        " `ProfilerStep#*` or, if neither the snapshot nor a trace has these, `Optimizer.step#*`",
+    )
+    steps_from: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1000,
+        description="the trace that has the steps: its id, or its name, in which `*` stands for any text; by default"
+        " the only trace of the same rank in the run whose steps overlap the snapshot, if the snapshot has no"
+        " annotation `ProfilerStep#*`",
     )
     top: int = Field(
         100, ge=1, le=100_000, description="maximum number of stacks, blocks and segments to list of each device"
@@ -190,23 +204,30 @@ class MemorySnapshotParameters(Parameters):
         " `segment_blocks` of each device: those with the most bytes"
     )  # fmt: skip
 
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.step_name is not None and self.steps_from is not None:
+            raise ValueError("`step_name` chooses the snapshot's own annotations, and `steps_from` a trace: name one")
+        return self
 
-def answer(scope: Scope, parameters: MemorySnapshotParameters) -> Tables:
-    """Return the tables of a snapshot's memory."""
+
+def answer(scope: Scope, parameters: MemorySnapshotParameters, wanted: Collection[str] = frozenset(TABLES)) -> Tables:
+    """Return the tables of a snapshot's memory: those that are wanted, and the sources of its steps."""
     from service.analysis.facts.snapshot_memory import snapshot_memory_of  # noqa: PLC0415 - loads numba
     from service.analysis.facts.snapshot_rows import DeviceRows  # noqa: PLC0415 - likewise
-    from service.analysis.facts.snapshot_steps import steps_of  # noqa: PLC0415 - likewise
+    from service.analysis.facts.snapshot_step_choice import steps_of  # noqa: PLC0415 - likewise
 
-    snapshot, steps = snapshot_memory_of(scope), steps_of(scope, parameters.step_name)
-    rows: dict[str, list[list[Any]]] = {name: [] for name in TABLES}
+    snapshot = snapshot_memory_of(scope)
+    steps, sources = steps_of(scope, snapshot, parameters.step_name, parameters.steps_from)
+    rows: dict[str, list[list[Any]]] = {name: [] for name in TABLES if name in {*wanted, "step_sources"}}
+    rows["step_sources"] = [[scope.rank, *source] for source in sources] if snapshot.devices else []
     failures = scope.table(_OOMS).to_pylist()
     for gpu, device in snapshot.devices.items():
         of_device = DeviceRows(snapshot, gpu, parameters.top)
         own = [failure for failure in failures if failure["device"] == gpu]
-        totals = {**of_device.totals(), "ooms": len(own)}
         moment = of_device.last if parameters.at_ns is None else device.change_at(parameters.at_ns)
         tables: dict[str, Iterable[list[Any]]] = {
-            "devices": [[totals[column.name] for column in DEVICES[2:]]],
+            "devices": _sums(of_device, len(own)),
             "curve": of_device.curve(parameters.points),
             "streams": of_device.streams(),
             "peak_stacks": of_device.stacks(device.peak),
@@ -226,9 +247,15 @@ def answer(scope: Scope, parameters: MemorySnapshotParameters) -> Tables:
                 for failure in own[:_OOM_STACKS_OF]
             ),
         }
-        for name, content in tables.items():
-            rows[name] += [[scope.rank, gpu, *row] for row in content]
-    return {name: table_of_rows(columns, rows[name]) for name, columns in TABLES.items()}
+        for name in rows.keys() & tables.keys():
+            rows[name] += [[scope.rank, gpu, *row] for row in tables[name]]
+    return {name: table_of_rows(TABLES[name], content) for name, content in rows.items()}
+
+
+def _sums(of_device: "DeviceRows", ooms: int) -> Iterator[list[Any]]:
+    """Yield the row of a device in `devices`, without the rank and the device."""
+    totals = {**of_device.totals(), "ooms": ooms}
+    yield [totals[column.name] for column in DEVICES[2:]]
 
 
 def missing(scope: Scope) -> str | None:
@@ -245,12 +272,17 @@ QUESTION = Question(
     " the replay is exact: the allocator rounds them up, so that `segments.active_bytes` is larger. If the health of"
     " the trace has `replay_contradiction`, the snapshot contradicts itself. In a part of a snapshot, the bytes of"
     " blocks outside of the part have no stack. A step lasts from the start of its annotation to the start of the next"
-    " one. A stack leaks if, in at least two steps before the last one, it allocates blocks that are still alive at the"
-    " end. A curve with more changes than `points` has the extremes of equally long intervals.",
+    " one. If the snapshot has no annotation `ProfilerStep#*`, its steps are those of the trace of the same rank in its"
+    " run, if exactly one has steps that overlap the snapshot's entries, whose times are whole µs. The table"
+    " `step_sources` and the notes say where the steps come from, or why there are none. A stack leaks if, in at least"
+    " two steps before the last one, it allocates blocks that are still alive at the end. A curve with more changes"
+    " than `points` has the extremes of equally long intervals.",
     source="https://pytorch.org/docs/stable/torch_cuda_memory.html",
     tables=TABLES,
     parameters=MemorySnapshotParameters,
     inapplicable_reason=missing,
     answer=answer,
+    answer_part=answer,
+    notes_of=lambda tables: [*notes_of(tables["step_sources"])],
     cost=3,
 )

@@ -1,6 +1,6 @@
 """The definition of an analysis: the question that it answers, its tables, and the functions that compute them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,10 @@ class Question:
         parameters: the model of the analysis's parameters.
         join_ranks: combines the tables of several ranks; by default, they are concatenated.
         exchange: name of the question whose tables of each rank `join_ranks` needs in addition, if there are several.
+        notes_of: returns remarks for readers of the joined tables; None for an analysis without remarks.
         compare_sides: compares the tables of two sides, each of one or more ranks; None for analyses of one side.
+        answer_part: computes only the tables with the given names, and those that `notes_of` needs; None if all tables
+            are computed together. If a table of `answer` has rows, one of these has.
         cost: relative duration on a large trace. The costliest of the waiting questions starts first, so that the
             last of them ends as early as possible.
     """
@@ -45,13 +48,21 @@ class Question:
     parameters: type[Parameters] = Parameters
     join_ranks: Callable[[Sequence[Tables], Any], Tables] | None = None
     exchange: str | None = None
+    notes_of: Callable[[Tables], list[str]] | None = None
     compare_sides: "Callable[[Sequence[RankAnswer], Sequence[RankAnswer], Any], Comparison] | None" = None
+    answer_part: "Callable[[Scope, Any, Collection[str]], Tables] | None" = None
     cost: int = 0
 
     @property
     def min_traces(self) -> int:
         """Minimum number of traces that the analysis takes."""
         return 2 if self.compare_sides else 1
+
+    def reason_against(self, scope: "Scope") -> str | None:
+        """Return the reason why the analysis does not apply to a trace, or None; see `inapplicable_reason`."""
+        if scope.summary.events.get("kept") == 0:  # a Perfetto trace with nothing but packets of other kinds
+            return "This trace has no events."
+        return self.inapplicable_reason(scope)
 
 
 @dataclass(frozen=True)

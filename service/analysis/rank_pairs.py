@@ -1,6 +1,6 @@
 """Pairing of the ranks of two sides of a comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from service.analysis.question import RankAnswer
@@ -41,10 +41,11 @@ def pair_ranks(base: Sequence[RankAnswer], other: Sequence[RankAnswer]) -> RankP
             f"No rank is on both sides: the base has {_ranks(base)}, the other side {_ranks(other)}."
         )
     paired = {id(answer) for pair in pairs for answer in pair}
+    ranks_of_base, ranks_of_other = ({answer.rank for answer in side} for side in (base, other))
     skipped = [
         (answer, _reason(answer, side, opposite))
-        for side_answers, opposite, side in ((base, other, "The other side"), (other, base, "The base"))
-        for answer in side_answers
+        for answers, opposite, side in ((base, ranks_of_other, "The other side"), (other, ranks_of_base, "The base"))
+        for answer in answers
         if id(answer) not in paired
     ]
     notes = [f"The sides are matched by rank: {_ranks([answer for answer, _ in pairs])}."]
@@ -60,11 +61,11 @@ def _differing(base: RankAnswer, other: RankAnswer) -> list[str]:
     return ["The base is of {}, the other trace of {}.".format(*ranks)]
 
 
-def _reason(answer: RankAnswer, side: str, opposite: Sequence[RankAnswer]) -> str:
-    """Explain why a rank has no counterpart; `side` names the opposite side."""
+def _reason(answer: RankAnswer, side: str, opposite: Collection[int | None]) -> str:
+    """Explain why a rank has no counterpart; `side` names the opposite side, and `opposite` has its ranks."""
     if answer.rank is None:
         return "It has no rank, so no trace of the other side is its counterpart."
-    if any(candidate.rank == answer.rank for candidate in opposite):
+    if answer.rank in opposite:
         return f"{side} has no cycle {answer.cycle} of rank {answer.rank}."
     return f"{side} has no rank {answer.rank}."
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import orjson
 
 from service.analysis.facts.rank_database import RankDatabase
+from service.formats.execution_trace import ExecutionTraceFile
+from service.store.step_traces import StepTrace
 from service.streaming.processors import processor_count
 from service.trace.selection import Selection
 from service.trace.summary import Summary
@@ -33,6 +35,8 @@ class AnalysisInput:
         selection: selection of the trace's events; None for the whole trace.
         name: name of the trace, for messages.
         is_base: True if the trace belongs to the base of a comparison.
+        execution_traces: files that may have the shapes of its operators, the best first.
+        step_traces: traces that may have its steps, if it is a memory snapshot.
     """
 
     columns: Path
@@ -40,12 +44,15 @@ class AnalysisInput:
     selection: Selection | None = None
     name: str = ""
     is_base: bool = False
+    execution_traces: tuple[ExecutionTraceFile, ...] = ()
+    step_traces: tuple[StepTrace, ...] = ()
 
     @property
     def key(self) -> bytes:
         """Key of the reading; equal inputs have equal keys."""
         selection = None if self.selection is None else self.selection.as_dict()
-        return orjson.dumps([str(self.columns), self.summary.rank, selection], option=orjson.OPT_SORT_KEYS)
+        beside = [[str(file.path) for file in self.execution_traces], [str(one.columns) for one in self.step_traces]]
+        return orjson.dumps([str(self.columns), self.summary.rank, selection, beside], option=orjson.OPT_SORT_KEYS)
 
 
 class ReadingCache:
@@ -75,6 +82,8 @@ class ReadingCache:
                 trace.selection,
                 spill=self._spill / str(next(self._numbers)),  # each database gives its files the same names
                 threads=min(THREADS, processor_count()),
+                execution_traces=trace.execution_traces,
+                step_traces=trace.step_traces,
             )
             self._kept[key] = reading  # at the end, as the most recent
             self._users[key] = self._users.get(key, 0) + 1

@@ -104,18 +104,26 @@ def _waiting(communicating: Sequence[Tables]) -> RunWaits | None:
     if not communicating:
         return None
     together = collectives.joined(communicating, CollectiveParameters())
-    rows = {name: together[name].to_pylist() for name in ("ranks", "lateness", "steps", "waits")}
-    waiting = RunWaits(rows["ranks"], rows["lateness"], rows["steps"], None)
-    late = waiting.most_waited_for
-    wait_rows = [row for row in rows["waits"] if late and row["rank"] == late["rank"] and row["late_ns"] is not None]
+    ranks, lateness = (together[name].to_pylist() for name in ("ranks", "lateness"))
+    waiting = RunWaits(ranks, lateness, together["steps"], None)
+    if (late := waiting.most_waited_for) is None:
+        return waiting
+    wait_rows = _late_starts(together["waits"], late["rank"])
     if not wait_rows:
         return waiting
     latest = max(wait_rows, key=lambda row: (row["late_ns"], -row["start_ns"]))
     abouts = [tables["about"].to_pylist()[0] for tables in communicating]
     bases = {about["rank"]: about["base_ns"] for about in abouts}
-    first, own = abouts[0]["base_ns"], bases[latest["rank"]]
+    first, own = abouts[0]["base_ns"], bases[late["rank"]]
     start = latest["start_ns"] - (own - first if None not in bases.values() else 0)
     return waiting._replace(place=TimelineSpan(latest["collective"], start - latest["late_ns"], start))
+
+
+def _late_starts(waits: pa.Table, rank: int | None) -> list[dict[str, Any]]:
+    """Return the communications of a rank whose delay is known."""
+    chosen = pc.and_(pc.is_in(waits["rank"], pa.array([rank], pa.int64())), pc.is_valid(waits["late_ns"]))
+    rows: list[dict[str, Any]] = waits.select(["collective", "start_ns", "late_ns"]).filter(chosen).to_pylist()
+    return rows
 
 
 def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints], Intervals, Ints]:

@@ -11,8 +11,8 @@ from pydantic import Field
 from service.analysis.collectives import missing as no_collectives_reason
 from service.analysis.facts.activity import activity_of
 from service.analysis.facts.communications import communications_of
-from service.analysis.facts.host import host_of
-from service.analysis.facts.intervals import Ints
+from service.analysis.facts.host import KINDS, host_of
+from service.analysis.facts.intervals import Ints, group_rows
 from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
@@ -21,8 +21,7 @@ from service.analysis.parameters import Parameters, WorkParameters
 from service.analysis.question import Question, Tables
 from service.analysis.steps import hidden_communication
 from service.analysis.table import RANK, Column, Columns, count, ns, table_of, word
-from service.store.census import key_of
-from service.trace.summary import NOT_OPERATORS
+from service.trace.summary import NOT_OPERATORS, key_of
 
 _STEP = count("step", "number of the step")
 _STEPS = (
@@ -138,16 +137,15 @@ def _peaks(scope: Scope, windows: Windows) -> list[int | None]:
     """
     if no_memory_reason(scope):
         return [None] * len(windows)
-    changes = memory_changes_of(scope)
+    changes = memory_changes_of(scope, ("at", "allocated", "device_type", "device_id", "on_host"))
     changes = changes.filter(pc.is_valid(changes["allocated"]))
     on_devices = changes.filter(pc.invert(changes["on_host"]))
     changes = on_devices if len(on_devices) else changes
-    keys = zip(changes["device_type"].to_pylist(), changes["device_id"].to_pylist(), strict=True)
-    places: dict[tuple[int, int], list[int]] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key, []).append(place)
     times, levels = changes["at"].to_numpy(), changes["allocated"].to_numpy()
-    by_device = [_peaks_of(times[members], levels[members], windows) for members in places.values()]
+    by_device = [
+        _peaks_of(times[members], levels[members], windows)
+        for _, members in group_rows(changes["device_type"], changes["device_id"])
+    ]
     return [
         max((peak for peak in peaks if peak is not None), default=None) for peaks in zip(*by_device, strict=True)
     ] or [None] * len(windows)
@@ -184,12 +182,19 @@ def _operators(scope: Scope) -> pa.Table:
     words = [str(number) for number in numbers[first_indices(codes, distinct)].tolist()]
     rows = OperatorRows(replace(host, extras=codes, extra_words=words), plugin=False)
     rows.add_time(device_work(scope))
-    values, _ = rows.tables()
-    steps = np.array(values["shapes"], np.int64)
+    keys = rows.called()
+    steps = numbers[rows.firsts[keys]]
     chosen = np.flatnonzero(steps >= 0)
-    chosen = chosen[np.argsort(steps[chosen], kind="stable")].tolist()
-    columns = {column.name: [values[column.name][row] for row in chosen] for column in _OPERATORS[2:]}
-    return table_of(_OPERATORS, {"rank": [scope.rank] * len(chosen), "step": steps[chosen], **columns})
+    chosen = chosen[np.argsort(steps[chosen], kind="stable")]
+    keys, steps = keys[chosen], steps[chosen]
+    firsts = rows.firsts[keys]
+    values = {
+        "rank": [scope.rank] * len(keys),
+        "step": steps,
+        "kind": pa.array(KINDS).take(pa.array(rows.host.kinds[firsts])),
+        "name": pa.array(rows.words, pa.string()).take(pa.array(rows.host.names[firsts])),
+    }
+    return table_of(_OPERATORS, values | {column.name: rows.columns[column.name][keys] for column in _OPERATORS[4:]})
 
 
 def _steps_of_host(scope: Scope) -> Ints:

@@ -1,7 +1,8 @@
 """The file of a trace's links: written once, read by every cut and analysis of the trace."""
 
 import os
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -9,17 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.attribution.links import RULES, Links, link_device_events
+from service.attribution.links import RULES, LinkBuilder, Links, Matches, link_device_events
 from service.attribution.nesting import NONE, Flags
 from service.attribution.steps import NO_STEP, StepClock
+from service.store.column_files import ColumnFolder, ParquetColumns
 from service.store.folder import ATTRIBUTION, EVENTS, disk_errors, unreadable
 from service.store.parts import Parts
+from service.trace.selection import ALWAYS, Interval
 from service.trace.summary import ExternalIdKind, Summary
 
 _EXTERNAL_IDS = b"tracedock.external_ids"
 _INTS = {"row": "rows", "launch": "launches", "operator": "operators", "step": "steps"}
 _MISSING = {"launch": NONE, "operator": NONE, "step": NO_STEP}
-_ROW_GROUP = 1 << 17
+_ROW_GROUP = 1 << 15
+_ENCODINGS = dict.fromkeys(_INTS, "DELTA_BINARY_PACKED")  # numbers of rows grow with time
 SCHEMA = pa.schema(
     [
         *(pa.field(name, pa.int64()) for name in _INTS),
@@ -30,51 +34,138 @@ SCHEMA = pa.schema(
 """Columns of the file. Row numbers count events from 0; null means no launch, operator or step."""
 
 
-def make_links(columns: Path, summary: Summary, external_ids: ExternalIdKind = "unknown") -> Links:
-    """Find the links of a trace from its events, and write them next to the events.
+def match_events(columns: Path, builder: LinkBuilder, external_ids: ExternalIdKind = "unknown") -> Matches:
+    """Match the events of a trace, which are written.
 
     Args:
         columns: folder of the trace's columns.
-        summary: summary of the trace, as in the catalog.
+        builder: has all events of the trace.
         external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
 
     Raises:
         ExportFailed: the events cannot be read.
+    """
+    with closing(Parts(columns / EVENTS)) as parts:
+        return builder.match(parts.read, external_ids)
+
+
+def make_links(columns: Path, summary: Summary, matches: Matches) -> Links:
+    """Write the links of a trace next to its events, and return them.
+
+    Args:
+        columns: folder of the trace's columns.
+        summary: summary of the trace, as in the catalog.
+        matches: from `match_events`.
+
+    Raises:
         DiskFull: the disk has no room for the file.
     """
-    links = _find_links(columns, summary, external_ids)
+    links = matches.links(StepClock(summary))
     with disk_errors(), (columns / ATTRIBUTION).open("wb") as file:
-        pq.write_table(_table(links), file, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=["rule"])
+        pq.write_table(
+            _table(links), file, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=["rule"],
+            column_encoding=_ENCODINGS,
+        )  # fmt: skip
         file.flush()
         os.fsync(file.fileno())
     return links
 
 
-def links_of(columns: Path, summary: Summary, rows: Flags | None = None) -> Links:
-    """Read the links of a trace from its file; compute them if the trace was ingested before such files existed.
+def links_of(columns: Path, summary: Summary) -> Links:
+    """Read all links of a trace; see `LinkReader`."""
+    return LinkReader(columns, summary).all()
+
+
+class LinkReader:
+    """A reader of a trace's links, which reads each row group of their file at most once.
+
+    It computes the links if the trace was ingested before such files existed.
 
     Args:
         columns: folder of the trace's columns.
         summary: summary of the trace, as in the catalog.
-        rows: flags of the trace's events; at least the links from and to the flagged events are returned. None for all.
 
     Raises:
-        ExportFailed: the columns cannot be read.
+        ExportFailed: the columns cannot be read; the methods raise this, too.
+        LocationError: their location can't be used; likewise.
     """
-    path = columns / ATTRIBUTION
-    if not path.exists():
-        return _find_links(columns, summary, "unknown")
-    try:
-        with pq.ParquetFile(path) as file:
-            groups = [
-                group
-                for group in range(file.num_row_groups)
-                if rows is None or _touches(file.metadata.row_group(group), rows)
-            ]
-            table = file.read_row_groups(groups).cast(SCHEMA)
-            external_ids = file.metadata.metadata[_EXTERNAL_IDS].decode()
-    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-        raise unreadable(path, error) from error
+
+    def __init__(self, columns: ColumnFolder, summary: Summary) -> None:
+        self._path = columns / ATTRIBUTION
+        self._links: dict[int, Links] = {}
+        self._file: ParquetColumns | None = None
+        if self._path.exists():
+            with self._reading():
+                self._file = ParquetColumns(self._path)
+                text = self._file.metadata.metadata[_EXTERNAL_IDS].decode()
+                self._external_ids = cast("ExternalIdKind", text)
+        else:
+            with closing(Parts(columns / EVENTS)) as parts:
+                self._links[0] = link_device_events(parts.read, StepClock(summary))
+
+    def all(self) -> Links:
+        """Return all links."""
+        if not self._file:
+            return self._links[0]
+        with self._reading():
+            return _links(self._file.read(self._groups(), SCHEMA.names), self._external_ids)
+
+    def touching(self, rows: Flags) -> Links:
+        """Return at least the links from and to the flagged events."""
+        return self._of(
+            group
+            for group in self._groups()
+            if any(
+                span and rows[max(span[0], 0) : span[1] + 1].any()
+                for span in (self._span(group, name) for name in ("row", "launch", "operator"))
+            )
+        )
+
+    def within(self, rows: slice) -> Links:
+        """Return at least the links of the events in a range of rows."""
+        spans = ((group, self._span(group, "row")) for group in self._groups())
+        return self._of(group for group, span in spans if span and span[0] < rows.stop and span[1] >= rows.start)
+
+    def of_steps(self, numbers: Collection[int]) -> Links:
+        """Return at least the links of the work of some steps."""
+        spans = ((group, self._span(group, "step")) for group in self._groups())
+        return self._of(
+            group for group, span in spans if span and any(span[0] <= number <= span[1] for number in numbers)
+        )
+
+    def _groups(self) -> range:
+        return range(len(self._file.groups) if self._file else 1)
+
+    def _span(self, group: int, column: str) -> Interval | None:
+        """Return the smallest and the largest value of a column in a row group; None if it has no value."""
+        statistics = self._file.groups[group].column(self._file.places[column]).statistics if self._file else None
+        if statistics is None:
+            return ALWAYS
+        return (statistics.min, statistics.max) if statistics.has_min_max else None
+
+    def _of(self, groups: Iterable[int]) -> Links:
+        """Return the links of some row groups, and read those that are missing."""
+        chosen = [*groups]
+        missing = [group for group in chosen if group not in self._links]
+        if self._file and missing:
+            with self._reading():
+                self._file.fetch(missing, SCHEMA.names)
+                for group in missing:
+                    self._links[group] = _links(self._file.read([group], SCHEMA.names), self._external_ids)
+        return _joined([self._links[group] for group in chosen])
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn errors of reading the file into `ExportFailed`."""
+        try:
+            yield
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise unreadable(self._path, error) from error
+
+
+def _links(table: pa.Table, external_ids: ExternalIdKind) -> Links:
+    """Return the links of a table of the file."""
+    table = table.cast(SCHEMA)
     ints = {
         field: table[name].fill_null(_MISSING[name]).to_numpy() if name in _MISSING else table[name].to_numpy()
         for name, field in _INTS.items()
@@ -85,20 +176,21 @@ def links_of(columns: Path, summary: Summary, rows: Flags | None = None) -> Link
         **ints,
         is_work=table["is_work"].to_numpy(),
         rules=rule_indices[rules.indices.to_numpy()],
-        external_ids=cast("ExternalIdKind", external_ids),
+        external_ids=external_ids,
     )
 
 
-def _touches(group: pq.RowGroupMetaData, rows: Flags) -> bool:
-    """Return whether a row group may have a link from or to one of the flagged events, by its statistics."""
-    places = map(SCHEMA.names.index, ("row", "launch", "operator"))
-    spans = (group.column(place).statistics for place in places)
-    return any(not span or (span.has_min_max and rows[span.min : span.max + 1].any()) for span in spans)
-
-
-def _find_links(columns: Path, summary: Summary, external_ids: ExternalIdKind) -> Links:
-    with closing(Parts(columns / EVENTS)) as parts:
-        return link_device_events(parts.read, StepClock(summary), external_ids)
+def _joined(links: Sequence[Links]) -> Links:
+    """Join the links of consecutive row groups."""
+    if len(links) == 1:
+        return links[0]
+    if not links:
+        return _links(SCHEMA.empty_table(), "unknown")
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in links])
+        for name in ("rows", "is_work", "launches", "operators", "rules", "steps")
+    }
+    return Links(**arrays, external_ids=links[0].external_ids)
 
 
 def _table(links: Links) -> pa.Table:

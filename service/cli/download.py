@@ -28,7 +28,13 @@ class Format(StrEnum):
     original = "original"
     json = "json"
     json_gz = "json.gz"
+    pftrace = "pftrace"
+    pftrace_gz = "pftrace.gz"
     parquet = "parquet"
+
+
+_UNCHANGED = (Format.original, Format.parquet)
+_WRITTEN = "json, json.gz, pftrace or pftrace.gz"
 
 
 class Order(StrEnum):
@@ -58,13 +64,14 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
         typer.Option(
             "--format",
             "-f",
-            help="The uploaded file (original), or its events in another format. The default is original for an "
-            "uploaded trace and json.gz for a selection or a derived trace. For a local file it is json.gz, or json if "
-            "--output ends in .json.",
+            metavar="FORMAT",
+            help="The uploaded file (original), or its events as json, json.gz, pftrace, pftrace.gz or parquet. The "
+            "default is original for an uploaded trace and json.gz for a selection or a derived trace. For a local "
+            "file the suffix of --output decides, and json.gz is the default.",
         ),
     ] = None,
     order: Annotated[Order, typer.Option(help="Order of the events in json and json.gz.")] = Order.time,
-    redact: Annotated[bool, typer.Option("--redact", help="Hide secrets; json and json.gz only.")] = False,
+    redact: Annotated[bool, typer.Option("--redact", help="Hide secrets; not in original and parquet.")] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,8 +82,10 @@ def download(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comman
         check_target(output, force=force)  # before any request
     if selection and order is Order.original:
         raise typer.BadParameter("a selection is always written by time", param_hint="--order")
-    if selection and form in (Format.original, Format.parquet):
-        raise typer.BadParameter("a selection is written as json or json.gz", param_hint="--format")
+    if selection and form in _UNCHANGED:
+        raise typer.BadParameter(f"a selection is written as {_WRITTEN}", param_hint="--format")
+    if order is Order.original and form in (Format.pftrace, Format.pftrace_gz):
+        raise typer.BadParameter("a Perfetto trace is always written by time", param_hint="--order")
     file = file_of(ctx.obj, trace)
     if file:
         written = _write_file(file, selection, output, form, order, redact=redact, force=force)
@@ -127,15 +136,15 @@ def _write_file(
     redact: bool,
     force: bool,
 ) -> Path | None:
-    if form in (Format.original, Format.parquet):
-        raise typer.BadParameter("a local file is written as json or json.gz", param_hint="--format")
-    plain = form is Format.json or (form is None and output is not None and local.is_plain(output))
+    if form in _UNCHANGED:
+        raise typer.BadParameter(f"a local file is written as {_WRITTEN}", param_hint="--format")
+    written = (form or _form_of(output)).value
     target = output or Path()
     if target != STDOUT and target.is_dir():
         changes = [word for word, applies in (("cut", selection), ("redacted", redact)) if applies]
-        target /= local.name_of(file.name, ".".join(changes) or "copy", plain=plain)
+        target /= local.name_of(file.name, ".".join(changes) or "copy", form=written)
         check_target(target, force=force)
-    with local.converted(file, selection=selection, order=order.value, redact=redact, plain=plain) as (
+    with local.converted(file, selection=selection, order=order.value, redact=redact, form=written) as (
         pieces,
         progress,
     ):
@@ -144,3 +153,10 @@ def _write_file(
             return None
         local.write(pieces, target, progress)
     return target
+
+
+def _form_of(output: Path | None) -> Format:
+    """Return the format that a file's suffix names; `json.gz` by default."""
+    name = output.name.lower() if output else ""
+    forms = (Format.json, Format.pftrace, Format.pftrace_gz)
+    return next((form for form in forms if name.endswith(f".{form.value}")), Format.json_gz)

@@ -10,6 +10,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "upload": (
         "tracedock upload rank*.json.gz --group run-7",
         "ID=$(tracedock upload trace.json.gz)",
+        "tracedock upload --direct rank*.json.gz --group run-7",
         "ssh node1 cat trace.json.gz | tracedock upload - --name node1.json.gz",
     ),
     "import": (
@@ -25,6 +26,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "download": (
         "tracedock download latest",
         "tracedock download latest --steps 3 --output step3.json.gz",
+        "tracedock download latest --format pftrace",
         "tracedock download ./rank0.json.gz --names 'nccl*' --output - | gzip -dc",
     ),
     "rm": ("tracedock rm 9f2c 0a1b", "tracedock rm latest --yes"),
@@ -32,6 +34,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "groups show": ("tracedock groups show run-7",),
     "groups merge": ("tracedock groups merge run-7 --name run-7.json.gz",),
     "groups rm": ("tracedock groups rm run-7", "tracedock groups rm run-7 --traces --yes"),
+    "attach": ("tracedock attach run-7 et_rank*.json.gz deepspeed.log", "tracedock attach run-7"),
+    "detach": ("tracedock detach 5f0c1f9a2b3c",),
     "analyze": (
         "tracedock analyze latest",
         "tracedock analyze latest kernel_breakdown --steps 3",
@@ -70,6 +74,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tracedock fleet ask /data/facts",
         "tracedock fleet ask /data/facts slow_ranks",
         "tracedock fleet ask /data/facts step_matrix --set value=total --format csv --output steps.csv",
+    ),
+    "fleet window": (
+        "tracedock fleet window /data/facts --rank 3 --steps 7",
+        "tracedock fleet window s3://facts/run-7 --run run-7 --rank 3 --window 1.5s..1.6s --output slow.json.gz",
     ),
     "fleet status": ("tracedock fleet status /data/facts",),
     "baseline": ("tracedock baseline", "tracedock baseline set main latest"),

@@ -7,15 +7,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from tracedock.errors import ApiError
 
+from service.cli import local
 from service.cli.analyze import Format, parameters_of, write_tables
-from service.cli.output import Force, OutputFile, destination
+from service.cli.output import STDOUT, Force, OutputFile, check_target, destination
 from service.cli.progress import stages
 from service.cli.quantities import duration, grouped, size
 from service.cli.render import Column, dashed, print_json, print_table
@@ -217,12 +220,77 @@ def ask(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         question = question_of(name)
         with FactsDatabase.of(Dataset.open(store)) as facts:
             answer = ask(question, facts, run, parameters_of(values))
-        only = None if form is Format.table else table
+        only = [] if table is None or form is Format.table else [table]
         content = answer.form((Format.json if form is Format.table else form).value, only)
     if form is Format.table:
         write_tables(json.loads(content), table, output)
     else:
         write_bytes([content], output)
+
+
+@app.command()
+@selecting
+def window(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
+    store: StoreArgument,
+    selection: Json | None,
+    run: RunOption = None,
+    rank: Annotated[
+        int | None, typer.Option(metavar="RANK", help="The rank; it may be left out if the run has only one trace.")
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option("--file", metavar="NAME", help="File name of the trace, if the rank has several.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Output file, by default under the trace's name in this folder; `-` is the standard output. One that "
+            "ends in .json is not compressed.",
+        ),
+    ] = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Hide secrets.")] = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cut a part out of the trace of one rank. Of a bucket, only what the part needs is read.
+
+    The file is that of `tracedock download` for the original with the same selection. Prints its name.
+    """
+    if selection is None:
+        raise typer.BadParameter("name a part of the trace, for example --steps 7 or --window 1s..2s")
+    if output == STDOUT and as_json:
+        raise typer.BadParameter("the trace itself goes to the standard output", param_hint="--json")
+    if output and output != STDOUT and not output.is_dir():
+        check_target(output, force=force)
+    with _errors():
+        from service.fleet.dataset import Dataset
+        from service.fleet.windows import WindowRequest, window_of
+        from service.store.export import packed
+        from service.trace.selection import Selection
+
+        dataset = Dataset.open(store)
+        request = WindowRequest(Selection.parsed(selection), run, rank, trace, redact)
+        with window_of(dataset, request) as cut, stages(keep=False) as progress:
+            form = "json" if output is not None and local.is_plain(output) else "json.gz"
+            target = output or Path()
+            if target != STDOUT and target.is_dir():
+                target /= local.name_of(cut.record.name, "cut.redacted" if redact else "cut", form=form)
+                check_target(target, force=force)
+            chunks = cut.chunks if form == "json" else packed(cut.chunks)
+            if target == STDOUT:
+                sys.stdout.buffer.writelines(chunks)
+            else:
+                local.write(chunks, target, progress)
+    read_bytes = dataset.location.meter.size
+    if as_json:
+        counts = {"read_bytes": read_bytes, "size_bytes": cut.size_bytes}
+        print_json({"file": str(target), "size": target.stat().st_size, "rank": cut.record.rank, **counts})
+    elif target != STDOUT:
+        print(target)
+    share = f" ({100 * read_bytes / cut.size_bytes:.2g} %)" if cut.size_bytes else ""
+    note(f"{size(read_bytes)} read, of {size(cut.size_bytes)} of files{share}")
 
 
 def _parameters_of(question: FleetQuestion) -> str:

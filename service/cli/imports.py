@@ -1,4 +1,4 @@
-"""The commands `import` and `imports`: traces from files on the server's disk."""
+"""The commands `import` and `imports`: traces from files on the server's disk and objects in buckets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def import_files(
         str,
         typer.Argument(
             metavar="PATH",
-            help="On the server: a file, a folder, a quoted pattern with * and **, or a tar of traces.",
+            help="On the server: a file, a folder, a quoted pattern with * and **, or a tar of traces; or the URL of"
+            " such in a bucket.",
         ),
     ],
     mode: Annotated[

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from service.cli.selection import Json
     from service.cutting.source import Source
     from service.store.export import Order
+    from service.store.step_traces import StepTrace
     from service.streaming.source import Progress
     from service.trace.piece import Align, By
 
@@ -157,14 +158,36 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
         sides = [*((file, of_files, False) for file in files), *((file, of_base, True) for file in base)]
         with _ingested([file for file, *_ in sides], work) as (_, sources):
             traces = [
-                AnalysisInput(source.columns, source.summary, selected, source.name, is_base=is_base)
+                AnalysisInput(
+                    source.columns,
+                    source.summary,
+                    selected,
+                    source.name,
+                    is_base=is_base,
+                    step_traces=_step_traces(source, sources),
+                )
                 for source, (_, selected, is_base) in zip(sources, sides, strict=True)
             ]
             readings = ReadingCache(work.folder / "spill")
             if question is None or values is None:
                 return orjson.dumps(applicable(traces[0], readings))
             on_tables([*question.tables])
-            return answer_question(question, values, traces, readings).form(form, [table] if table else [])
+            tables = [table] if table else []
+            return answer_question(question, values, traces, readings, tables).form(form, tables)
+
+
+def _step_traces(snapshot: Source, sources: Sequence[Source]) -> tuple[StepTrace, ...]:
+    """Return those of the traces that may have the steps of a memory snapshot; a file's id is empty."""
+    from service.store.step_traces import may_have_steps, step_trace
+
+    if not snapshot.summary.is_memory_history:
+        return ()
+    of_rank = [source for source in sources if source.summary.rank == snapshot.summary.rank]
+    return tuple(
+        step_trace("", source.name, source.columns, source.summary)
+        for source in of_rank
+        if may_have_steps(source.summary)
+    )
 
 
 def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -> str:
@@ -180,7 +203,12 @@ def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -
 
     parsed = None if selection is None else Selection.parsed(selection)
     with _workspace() as work, _ingested(files, work) as (_, sources):
-        traces = [AnalysisInput(source.columns, source.summary, parsed, source.name) for source in sources]
+        traces = [
+            AnalysisInput(
+                source.columns, source.summary, parsed, source.name, step_traces=_step_traces(source, sources)
+            )
+            for source in sources
+        ]
         readings = ReadingCache(work.folder / "spill")
 
         def answer(name: str) -> Answer | NotKnown:
@@ -215,28 +243,33 @@ def _calls(files: Sequence[Path], selection: str) -> Callable[[str], str]:
 
 @contextmanager
 def converted(
-    file: Path, *, selection: Json | None, order: Order, redact: bool, plain: bool
+    file: Path, *, selection: Json | None, order: Order, redact: bool, form: str
 ) -> Iterator[tuple[Iterator[bytes], Stages]]:
-    """Yield the document of a trace or a selection, in chunks that are compressed unless `plain`; and the progress."""
+    """Yield a trace or a selection in chunks, and the progress.
+
+    `form` is ``json`` or ``pftrace``, with ``.gz`` if it is compressed.
+    """
     from service.cutting.cut import cut_document
+    from service.rendering.pftrace.document import pftrace
     from service.store.export import document, packed
     from service.trace.selection import Selection
 
     with _workspace() as work, _ingested([file], work) as (progress, [source]):
-        if selection is None:
+        parsed = None if selection is None else Selection.parsed(selection)
+        if form.startswith("pftrace"):
+            chunks = pftrace(source.columns, source.summary, selection=parsed, source=source.source, redact=redact)
+        elif parsed is None:
             chunks = document(source.columns, order=order, redact=redact)
         else:
-            parsed = Selection.parsed(selection)
             chunks = cut_document(source.columns, parsed, source.summary, source=source.source, redact=redact)
-        yield work.interruptible(chunks if plain else packed(chunks)), progress
+        yield work.interruptible(packed(chunks) if form.endswith(".gz") else chunks), progress
 
 
-def name_of(name: str, suffix: str, *, plain: bool = False) -> str:
-    """Return the name of a derived trace."""
+def name_of(name: str, suffix: str, *, form: str = "json.gz") -> str:
+    """Return the name of a derived trace in a format."""
     from service.formats.names import child_name
 
-    child = child_name(name, suffix)
-    return child.removesuffix(".gz") if plain else child
+    return f"{child_name(name, suffix).removesuffix('.json.gz')}.{form}"
 
 
 def is_plain(output: Path) -> bool:

@@ -16,6 +16,7 @@ from typer.main import get_command
 from service.cli import (
     agents,
     analyze,
+    attachments,
     completion,
     download,
     fleet,
@@ -39,7 +40,7 @@ REFUSED, USAGE, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 130, 141
 
 
 SECTIONS = {
-    "Traces": ("upload", "import", "ls", "show", "download", "rm", "groups"),
+    "Traces": ("upload", "import", "ls", "show", "download", "rm", "groups", "attach", "detach"),
     "Questions": ("analyze", "report", "query", "open"),
     "Regressions": ("gate", "baseline", "history"),
     "Parts and runs": ("split", "merge", "fleet"),
@@ -181,6 +182,8 @@ app.command()(traces.upload)
 app.command("ls")(traces.list_traces)
 app.command()(traces.show)
 app.command()(download.download)
+app.command()(attachments.attach)
+app.command()(attachments.detach)
 app.command()(split_merge.split)
 app.command()(split_merge.merge)
 app.command()(sql.query)

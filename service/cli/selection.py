@@ -20,6 +20,7 @@ from service.trace.selection_fields import (
     Args,
     SelectionField,
     ValueKind,
+    ViewSource,
     id_or_name,
     nested,
 )
@@ -32,6 +33,15 @@ _IDS = re.compile(r"-?[0-9]{1,18}(?:/-?[0-9]{1,18})?(?:,-?[0-9]{1,18}(?:/-?[0-9]
 
 ArgsOption = Annotated[
     Args, typer.Option("--args", help="Event arguments to load into the engine; with fewer it loads faster.")
+]
+
+SourceOption = Annotated[
+    ViewSource | None,
+    typer.Option(
+        "--source",
+        help="What the engine loads: the events in columns, or the original of a Perfetto trace as it is, with packets"
+        " of other kinds. The default is columns, or original if the trace has no events.",
+    ),
 ]
 
 _JSON = inspect.Parameter(

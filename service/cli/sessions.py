@@ -27,6 +27,7 @@ def _bytes(count: int | None) -> str:
 _LISTED = (
     Column("trace"),
     Column("args"),
+    Column("source"),
     Column("state"),
     Column("memory", right=True, person=_bytes),
     Column("predicted", right=True, person=_bytes),
@@ -64,21 +65,23 @@ def close(ctx: typer.Context, trace: TraceArgument, as_json: AsJson = False) -> 
     if not sessions:
         raise ApiError("not_ready", "No engine", f"No engine runs on {resolved['name']}.", 409)
     for session in sessions:
-        client.close_session(resolved["id"], selection=session["selection"], args=session["args"])
+        client.close_session(
+            resolved["id"], selection=session["selection"], args=session["args"], source=session["source"]
+        )
         if as_json:
             continue
-        row = ("closed", resolved["id"], session["args"], visible(as_text(session["selection"])))
+        row = ("closed", resolved["id"], session["args"], session["source"], visible(as_text(session["selection"])))
         print(*row, sep="  " if on_terminal() else "\t")
     if as_json:
-        print_json([{key: session[key] for key in ("trace", "selection", "args")} for session in sessions])
+        print_json([{key: session[key] for key in ("trace", "selection", "args", "source")} for session in sessions])
 
 
 def _row(session: Json) -> tuple[Any, ...]:
     engine, account = session["engine"], session["account"] or {}
     return (
-        session["trace"], session["args"], session["state"], engine["rss_bytes"], engine["predicted_bytes"],
-        session["clients"], session["idle_s"], account.get("shown"), account.get("events"), _problem(session),
-        as_text(session["selection"]),
+        session["trace"], session["args"], session["source"], session["state"], engine["rss_bytes"],
+        engine["predicted_bytes"], session["clients"], session["idle_s"], account.get("shown"), account.get("events"),
+        _problem(session), as_text(session["selection"]),
     )  # fmt: skip
 
 
@@ -88,4 +91,4 @@ def _problem(session: Json) -> str | None:
         return str(session["error"]["code"])
     if session["account"] and not session["account"]["complete"]:
         return "incomplete"
-    return "importer complains" if session["account"] and session["account"]["stats"] else None
+    return "importer complains" if session["stats"] else None

@@ -262,6 +262,9 @@ def _note_alignments(ranks: Sequence[Json], align: Align) -> None:
         residual = rank["residual_ns"] or {}
         distances = (residual.get("median"), residual.get("p95"), residual.get("max"))
         rows.append((rank["rank"], rank["shift_ns"], rank["collectives"], *distances, rank["name"]))
+        for beside in rank.get("beside", ()):
+            name = f"{beside['name']} ({beside['kind'].replace('_', ' ')})"
+            rows.append((rank["rank"], beside["shift_ns"], None, None, None, None, name))
     if rows:
         note_table(_RANKS, rows)
     if align == "collectives" and (alone := [str(rank["rank"]) for rank in ranks if not rank["collectives"]]):

@@ -17,7 +17,7 @@ from service.cli.progress import stages
 from service.cli.quantities import grouped
 from service.cli.render import print_result, write_lines
 from service.cli.report import note
-from service.cli.selection import ArgsOption, Json, selecting
+from service.cli.selection import ArgsOption, Json, SourceOption, selecting
 from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson, TraceArgument
 
@@ -78,8 +78,9 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     force: Force = False,
     as_json: AsJson = False,
     args: ArgsOption = "all",
+    source: SourceOption = None,
 ) -> None:
-    """Run SQL on a trace, or on a selection of it."""
+    """Run SQL on a trace, on a selection of it, or on its original."""
     text = _sql(sql, file)
     form = chosen_format(form, Format.table, Format.json, as_json=as_json)
     output = destination(output, force=force)
@@ -92,6 +93,7 @@ def query(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         options: dict[str, Any] = {
             "selection": selection,
             "args": args,
+            "source": source,
             "limit": rows,
             "timeout_s": timeout or None,
             "on_loading": progress.loading(resolved["name"]),

@@ -43,6 +43,9 @@ def facts(trace: dict[str, Any]) -> Iterator[Fact]:
     for rank in trace.get("ranks", []):
         text = _alignment(rank)
         yield "merged_rank", text, visible(text)
+        for beside in rank.get("beside", []):
+            text = f"{rank['rank']} {beside['kind']}, shift {beside['shift_ns']} ns: {beside['name']}"
+            yield "merged_beside", text, visible(text)
     for note in trace["health"].get("notes", []):
         yield from _note_facts(note)
 

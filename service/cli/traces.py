@@ -15,7 +15,7 @@ from service.cli.progress import stages
 from service.cli.quantities import grouped, size
 from service.cli.render import Column, moment, print_facts, print_json, print_table, visible
 from service.cli.report import confirm, ingest_error, note, report, say
-from service.cli.selection import ArgsOption, Json, selecting
+from service.cli.selection import ArgsOption, Json, SourceOption, selecting
 from service.cli.summary import damage, facts
 from service.cli.terminal import on_terminal
 
@@ -59,6 +59,9 @@ def upload(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     resume: Annotated[
         bool, typer.Option(help="Resume after a lost connection; otherwise send each file in one request.")
     ] = True,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Send the bytes into the server's bucket, past the server.")
+    ] = False,
     spool: Annotated[
         Path | None,
         typer.Option(
@@ -80,11 +83,13 @@ def upload(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         raise typer.Exit(send_spool(client, spool, any_url=any_url))
     paths = files or []
     _check_files(paths, name)
+    if direct and STDOUT in paths:
+        raise typer.BadParameter("the size of the standard input is not known", param_hint="--direct")
     sent: list[Json] = []
     refused = False
     for file in paths:
         try:
-            trace = send(client, file, wait=wait or open_it, name=name, group=group, resume=resume)
+            trace = send(client, file, wait=wait or open_it, name=name, group=group, resume=resume, direct=direct)
         except (ApiError, DigestMismatchError, OSError) as error:
             say(f"{name or file}:")  # continue with the other files
             report(error)
@@ -119,7 +124,14 @@ def _check_files(paths: list[Path], name: str | None) -> None:
 
 
 def send(
-    client: Client, file: Path, *, wait: bool, name: str | None = None, group: str | None = None, resume: bool = True
+    client: Client,
+    file: Path,
+    *,
+    wait: bool,
+    name: str | None = None,
+    group: str | None = None,
+    resume: bool = True,
+    direct: bool = False,
 ) -> Json:
     """Upload a file, or the standard input if it is `-`, with progress, and return its trace."""
     shown_name = name or file.name
@@ -129,7 +141,8 @@ def send(
 
     with stages() as progress:
         return client.upload(
-            sys.stdin.buffer if file == STDOUT else file, name=name, group=group, resume=resume, wait=wait,
+            sys.stdin.buffer if file == STDOUT else file, name=name, group=group,
+            resume=resume, direct=direct, wait=wait,
             on_bytes=progress.uploading(shown_name), on_ingest=progress.ingesting(shown_name), on_retry=on_retry,
         )  # fmt: skip
 
@@ -178,6 +191,7 @@ def open_trace(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comm
     ] = False,
     as_json: AsJson = False,
     args: ArgsOption = "all",
+    source: SourceOption = None,
     slice_: Annotated[
         str | None,
         typer.Option(
@@ -187,7 +201,7 @@ def open_trace(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comm
         ),
     ] = None,
 ) -> None:
-    """Print the link that opens a trace, or a selection of it, in the Perfetto UI."""
+    """Print the link that opens a trace, a selection of it, or its original in the Perfetto UI."""
     if listener and slice_:
         raise typer.BadParameter("--listener serves the whole trace", param_hint="--slice")
     if listener and selection:
@@ -196,6 +210,8 @@ def open_trace(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comm
         )
     if listener and args != "all":
         raise typer.BadParameter("it serves traces with all event arguments", param_hint="--listener")
+    if listener and source:
+        raise typer.BadParameter("it serves the default source of a trace", param_hint="--listener")
     client: Client = ctx.obj
     resolved = client.find(trace)
     if listener:
@@ -205,11 +221,12 @@ def open_trace(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comm
             raise ApiError("listener_off", "The listener is off", reason, 409)
         note(f"{status['host']}:{status['port']} on the server's machine now serves {resolved['name']}.")
         note('In a browser there, https://ui.perfetto.dev offers it: answer "YES, use loaded trace".')
-    link = client.perfetto_url(resolved["id"], selection=selection, args=args, slice_=slice_)
+    view: dict[str, Any] = {"selection": selection, "args": args, "source": source, "slice_": slice_}
+    link = client.perfetto_url(resolved["id"], **view)
     if resolved["state"] != "ready":
         note(f"{resolved['name']} is {resolved['state']}; the link works once it is ready.")
-    elif selection or slice_:
-        client.check_perfetto(resolved["id"], selection=selection, args=args, slice_=slice_)
+    elif selection or source or slice_:
+        client.check_perfetto(resolved["id"], **view)
     if as_json:
         print_json({"trace": resolved["id"], "url": link})
     else:

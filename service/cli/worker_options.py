@@ -15,7 +15,7 @@ import typer
 from service.cli.commands import WORKER
 
 if TYPE_CHECKING:
-    from service.fleet.workers.start import WorkersRequest
+    from service.fleet.workers.request import WorkersRequest
 
 _LIFETIME_MINUTES, _FOLDER = 60, Path("tracedock-jobs")
 
@@ -100,7 +100,7 @@ class WorkerOptions:
         Args:
             on_waiting: called with the reason while there is no worker.
         """
-        from service.fleet.workers.start import Slurm, Tls, WorkersRequest  # noqa: PLC0415 - slow to import
+        from service.fleet.workers.request import Slurm, Tls, WorkersRequest  # noqa: PLC0415 - slow to import
 
         return WorkersRequest(
             mode=self.mode.value, count=self.count, scheduler=self.scheduler,

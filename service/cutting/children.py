@@ -10,19 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.attribution.file import make_links
 from service.attribution.links import external_ids_in_summary
+from service.attribution.summary_builder import SummaryBuilder
 from service.cutting.cut import Cuts, part_envelope
 from service.cutting.pieces import Piece
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
 from service.formats.names import child_name
-from service.store.census import take_census
 from service.store.columns import ROW_GROUP, EventsFile
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
 from service.store.lists import with_limited_lists
 from service.store.parts import Parts
-from service.streaming.scan.nesting import Nesting
 from service.trace.health import Health
 from service.trace.selection import Selection
 from service.trace.summary import Summary
@@ -104,7 +102,7 @@ class ColumnWriter:
     def __init__(self, folder: Path, schema: pa.Schema, threads: ThreadPoolExecutor) -> None:
         self.folder = folder
         self.rows = self.buffered = 0
-        self.nesting = Nesting()
+        self.builder = SummaryBuilder()
         self._threads = threads
         self._tables: list[pa.Table] = []
         self._writing: Future[None] | None = None
@@ -148,7 +146,7 @@ class ColumnWriter:
     def _write(self, table: pa.Table) -> None:
         with disk_errors():
             self._file.write(table)
-        self.nesting.add(table)
+        self.builder.add(table)
 
 
 def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection: Selection | None) -> Child:
@@ -161,14 +159,13 @@ def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection:
         selection: the selection of the source that the trace keeps; None for a merged trace.
     """
     health = Health()
-    for code, count in (("overlaps", written.nesting.overlaps), ("ties", written.nesting.ties)):
-        if count:
-            health.add(code, count=count)
-    census = take_census(written.folder, _envelope_facts(summary), health, file_name=name, packed=None)
+    census = written.builder.summary(
+        written.folder, _envelope_facts(summary), health, file_name=name, packed=None,
+        external_ids=external_ids_in_summary(summary),
+    )  # fmt: skip
     census.events = {"in": written.rows, "kept": written.rows, "refused": 0}
     census.rank = summary.rank
     census.health = health.as_dict(refused=0)
-    census.attribution = make_links(written.folder, census, external_ids_in_summary(summary)).summary()
     census = with_limited_lists(census, written.folder)
     with (written.folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())

@@ -288,11 +288,7 @@ class _CriteriaCompiler:
             places: pairs of a device and a stream; a stream of None means the whole device.
         """
         self.columns.update(("device", "stream", *Tracks.columns))
-        tracks: set[tuple[Key, Key]] = set()
-        parts_with_devices = [index for index in range(len(self._parts)) if self._parts.span(index, "device")]
-        for part in self._parts.read(("cat", "device", "stream", *Tracks.columns), parts_with_devices):
-            work = part.which("cat", GPU_CATEGORIES.__contains__) & _is_placed(part, places)
-            tracks.update(self._tracks.keys[track] for track in np.unique(self._tracks.of(part)[work]))
+        tracks = self._tracks_of_work(places)
 
         def predicate(part: Part) -> Flags:
             own = part.has("device") & part.has("stream")
@@ -300,6 +296,22 @@ class _CriteriaCompiler:
             return np.where(own, _is_placed(part, places), on_track)
 
         return predicate
+
+    def _tracks_of_work(self, places: list[tuple[int, int | None]]) -> set[tuple[Key, Key]]:
+        """Return the tracks that have GPU work in one of the places."""
+        if self._parts.work_tracks is not None:
+            wanted = {*places}
+            return {
+                (work.pid, work.tid)
+                for work in self._parts.work_tracks
+                if (work.device, None) in wanted or (work.stream is not None and (work.device, work.stream) in wanted)
+            }
+        tracks: set[tuple[Key, Key]] = set()
+        parts_with_devices = [index for index in range(len(self._parts)) if self._parts.span(index, "device")]
+        for part in self._parts.read(("cat", "device", "stream", *Tracks.columns), parts_with_devices):
+            work = part.which("cat", GPU_CATEGORIES.__contains__) & _is_placed(part, places)
+            tracks.update(self._tracks.keys[track] for track in np.unique(self._tracks.of(part)[work]))
+        return tracks
 
     def _threads(self, wanted: list[Key]) -> Predicate:
         threads = self._summary.threads

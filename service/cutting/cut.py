@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -10,6 +9,7 @@ from service.attribution.links import external_ids_in_summary
 from service.cutting.clip import SliceClipper
 from service.cutting.envelope import whole_id, with_facts
 from service.cutting.rows import RowSelector, nothing_selected, rows_at
+from service.store.column_files import ColumnFolder
 from service.store.export import document_from, envelope
 from service.store.folder import EVENTS
 from service.store.lists import whole_summary
@@ -64,7 +64,7 @@ class Cuts:
 
 
 def cut_document(
-    columns: Path, selection: Selection, summary: Summary, *, source: str, redact: bool = False
+    columns: ColumnFolder, selection: Selection, summary: Summary, *, source: str, redact: bool = False
 ) -> Iterator[bytes]:
     """Yield the document of the events that a selection keeps, by time, in chunks of a few MB.
 
@@ -78,6 +78,7 @@ def cut_document(
     Raises:
         SelectionError: the selection is invalid or matches no event; raised before the first chunk.
         ExportFailed: the columns can't be read.
+        LocationError: their location can't be used.
     """
     text = part_envelope(envelope(columns, redact=redact), selection, source, summary)
     with closing(Parts(columns / EVENTS)) as parts:

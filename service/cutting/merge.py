@@ -17,6 +17,7 @@ import pyarrow as pa
 from service.cutting.alignment import align_clocks, collective_ends
 from service.cutting.children import Child, ColumnWriter, summarised
 from service.cutting.envelope import without_fact
+from service.cutting.inputs import TITLES, kind_of
 from service.cutting.renumber import RankRenumberer, new_pids, process_names
 from service.cutting.source import Source
 from service.store.anomalies import EPOCH_NS
@@ -25,7 +26,7 @@ from service.store.folder import ENVELOPE, EVENTS, write_whole
 from service.store.parts import Part, Parts, Tracks, Words, mixed
 from service.trace.errors import CannotMerge
 from service.trace.piece import Align
-from service.trace.summary import Key, MergedRank, Process, Summary
+from service.trace.summary import Key, MergedInput, MergedRank, Process, Summary
 
 Tables = Iterator[pa.Table]
 
@@ -42,6 +43,9 @@ def merge(
     distinct, process names contain the rank, and a column ``rank`` is added. The new envelope then contains the
     envelope and the clock alignment of each rank.
 
+    A rank may have several inputs of different kinds, such as a trace and a memory snapshot. One is the rank's trace;
+    events of the others have no rank, and their process names contain the kind.
+
     Args:
         sources: the traces, at least two.
         folder: the folder to create for the columns; its name is the new trace's id.
@@ -51,7 +55,8 @@ def merge(
         on_written: receives the number of events written so far, and their total.
 
     Raises:
-        CannotMerge: two traces have the same rank, a trace has no known rank, or a trace is itself merged.
+        CannotMerge: two traces have the same rank and kind, or the same rank and no common clock; a trace has no known
+            rank, or is itself merged.
         DiskFull: the disk is full.
     """
     groups: dict[str, list[Source]] = {}
@@ -66,7 +71,6 @@ def merge(
             tables = only.tables()
         else:
             _check_ranks(ranks)
-            ranks.sort(key=lambda rank: rank.number)
             run = _Run(ranks, align)
             text, summary, schema, tables = run.envelope, run.summary, MERGED, run.tables()
         on_written(0, total)
@@ -90,10 +94,10 @@ def _check_ranks(ranks: "Sequence[_Rank]") -> None:
             raise CannotMerge(
                 f"The rank of {rank.name} is unknown; give the rank of each trace as `ranks`.", trace=rank.name
             )
-    counts = Counter(rank.number for rank in ranks)
+    counts = Counter((rank.number, rank.kind) for rank in ranks)
     for rank in ranks:
-        if counts[rank.number] > 1:
-            same = [other.name for other in ranks if other.number == rank.number]
+        if counts[rank.number, rank.kind] > 1:
+            same = [other.name for other in ranks if (other.number, other.kind) == (rank.number, rank.kind)]
             raise CannotMerge(
                 f"{' and '.join(same[:3])} are both of rank {rank.number} and not parts of one trace;"
                 " give the rank of each trace as `ranks`.",
@@ -101,8 +105,20 @@ def _check_ranks(ranks: "Sequence[_Rank]") -> None:
             )
 
 
+def _check_clock(rank: "_Rank", beside: "_Rank") -> None:
+    """Raise `CannotMerge` unless an input beside a rank's trace has the same clock."""
+    for input_ in (rank, beside):
+        if input_.base_ns is None:
+            raise CannotMerge(
+                f"{rank.name} and {beside.name} are both of rank {rank.number}, but their clocks can't be aligned:"
+                f" {input_.name} does not say at which time it begins. Merge without {beside.name}, or keep all times"
+                " as they are with `align=none`.",
+                trace=input_.name,
+            )
+
+
 class _Rank:
-    """A rank of a run, made of one trace or of the parts of one trace."""
+    """A rank of a run or an input beside its trace, made of one trace or of the parts of one trace."""
 
     def __init__(self, sources: Sequence[Source], stack: ExitStack) -> None:
         self.sources = sources
@@ -112,6 +128,7 @@ class _Rank:
         self.known_number = sources[0].rank if sources[0].rank is not None else self.summary.rank
         # -1 stands for an unknown rank, which `_check_ranks` refuses
         self.number: int = self.known_number if self.known_number is not None else -1
+        self.kind = kind_of(self.summary)
         self.events = sum(parts.rows for parts in self.parts)
 
     @property
@@ -154,41 +171,76 @@ class _Rank:
 
 
 class _Run:
-    """The ranks of a run, at least two, that are merged into one trace."""
+    """The ranks of a run, and the inputs beside their traces, that are merged into one trace."""
 
-    def __init__(self, ranks: Sequence[_Rank], align: Align) -> None:
-        bases = [rank.base_ns for rank in ranks]
-        known_bases = [base for base in bases if base is not None]
-        self._base = known_bases[0] if known_bases and align != "none" else None
-        shifts = [base - self._base if base is not None and self._base is not None else 0 for base in bases]
-        alignments = align_clocks(
-            [collective_ends(rank.parts) for rank in ranks], shifts, refine=align == "collectives"
-        )
-        pids = new_pids(rank.pids for rank in ranks)
-        devices = [{device["id"] for device in rank.summary.devices if device["events"]} for rank in ranks]
-        names = [process_names(rank.number, rank.processes, ids) for rank, ids in zip(ranks, devices, strict=True)]
-        self._ranks = ranks
-        self._renumberers = [
-            RankRenumberer(rank.number, index, len(ranks), pids[index], names[index], alignments[index].shift_ns)
-            for index, rank in enumerate(ranks)
-        ]
-        self._provenance: list[MergedRank] = [
+    def __init__(self, inputs: Sequence[_Rank], align: Align) -> None:
+        order = [*TITLES]
+        inputs = sorted(inputs, key=lambda one: (one.number, order.index(one.kind)))
+        first = {one.number: one for one in reversed(inputs)}
+        self._ranks = [one for one in inputs if first[one.number] is one]
+        self._beside = [one for one in inputs if first[one.number] is not one]
+        self._inputs = [*self._ranks, *self._beside]
+        if align != "none":
+            for one in self._beside:
+                _check_clock(first[one.number], one)
+        bases = [rank.base_ns for rank in self._ranks if rank.base_ns is not None]
+        self._base = bases[0] if bases and align != "none" else None
+        ends = [collective_ends(rank.parts) for rank in self._ranks]
+        alignments = align_clocks(ends, [*map(self._base_shift, self._ranks)], refine=align == "collectives")
+        self._alignments = {rank.number: one for rank, one in zip(self._ranks, alignments, strict=True)}
+        self._shifts = {one: self._shift(one, first[one.number]) for one in self._inputs}
+        self._pids = dict(zip(self._inputs, new_pids(one.pids for one in self._inputs), strict=True))
+        self._renumberers = [self._renumberer(place, one) for place, one in enumerate(self._inputs)]
+        self._provenance = [*map(self._merged, self._ranks)]
+
+    def _base_shift(self, one: _Rank) -> int:
+        """Return the ns to add to an input's times by the base times alone; 0 if they are unknown."""
+        return 0 if one.base_ns is None or self._base is None else one.base_ns - self._base
+
+    def _shift(self, one: _Rank, rank: _Rank) -> int:
+        """Return the ns to add to an input's times: collectives move it together with the trace of its rank."""
+        return self._alignments[rank.number].shift_ns - self._base_shift(rank) + self._base_shift(one)
+
+    def _renumberer(self, place: int, one: _Rank) -> RankRenumberer:
+        devices = {device["id"] for device in one.summary.devices if device["events"]}
+        title, number = f"rank {one.number}", one.number if one in self._ranks else None
+        if number is None:
+            title += f" · {TITLES[one.kind]}"
+        names = process_names(title, one.processes, devices)
+        return RankRenumberer(number, title, place, len(self._inputs), self._pids[one], names, self._shifts[one])
+
+    def _merged(self, rank: _Rank) -> MergedRank:
+        alignment = self._alignments[rank.number]
+        merged: MergedRank = {
+            "rank": rank.number,
+            "name": rank.name,
+            "base_ns": rank.base_ns,
+            "shift_ns": alignment.shift_ns,
+            "collectives": alignment.collectives,
+            "residual_ns": alignment.residual_ns,
+            "pids": self._pairs(rank),
+        }
+        beside: list[MergedInput] = [
             {
-                "rank": rank.number,
-                "name": rank.name,
-                "base_ns": rank.base_ns,
-                "shift_ns": alignment.shift_ns,
-                "collectives": alignment.collectives,
-                "residual_ns": alignment.residual_ns,
-                "pids": [[new, old] for old, new in pids[index].items()],
+                "kind": one.kind,
+                "name": one.name,
+                "base_ns": one.base_ns,
+                "shift_ns": self._shifts[one],
+                "pids": self._pairs(one),
             }
-            for index, (rank, alignment) in enumerate(zip(ranks, alignments, strict=True))
+            for one in self._beside
+            if one.number == rank.number
         ]
+        return {**merged, "beside": beside} if beside else merged
+
+    def _pairs(self, one: _Rank) -> list[list[Key]]:
+        """Return the new and the old pid of each process of an input."""
+        return [[new, old] for old, new in self._pids[one].items()]
 
     @property
     def summary(self) -> Summary:
         """The summary's fields that do not depend on the events of the run."""
-        summaries = [rank.summary for rank in self._ranks]
+        summaries = [one.summary for one in self._inputs]
         devices = {device["id"]: device for summary in reversed(summaries) for device in summary.devices}
         return Summary(
             world_size=max((summary.world_size for summary in summaries if summary.world_size), default=None),
@@ -200,7 +252,7 @@ class _Run:
 
     @property
     def envelope(self) -> bytes:
-        """The envelope of the merged trace, with the envelope of each rank."""
+        """The envelope of the merged trace, with the envelope of each input."""
         members = [("tracedock", json.dumps({"merged": self._provenance}).encode()), ("schemaVersion", b"1")]
         summary = self.summary
         facts = {"backend": summary.backend, "world_size": summary.world_size}
@@ -216,7 +268,8 @@ class _Run:
         if self._base is not None:
             members.append(("baseTimeNanoseconds", str(self._base).encode()))
         envelopes = [
-            b'"%d": %b' % (rank.number, without_fact(rank.sources[0].envelope, "part").strip()) for rank in self._ranks
+            b'"%b": %b' % (key.encode(), without_fact(one.sources[0].envelope, "part").strip())
+            for key, one in self._envelope_keys()
         ]
         members += [
             ("displayTimeUnit", b'"ms"'),
@@ -225,9 +278,14 @@ class _Run:
         ]
         return b"{%b}\n" % b",\n".join(b'"%b": %b' % (key.encode(), value) for key, value in members)
 
+    def _envelope_keys(self) -> Iterator[tuple[str, _Rank]]:
+        """Yield each input with the key of its envelope: the rank, and beside its trace also the kind."""
+        yield from ((str(rank.number), rank) for rank in self._ranks)
+        yield from ((f"{one.number} {one.kind}", one) for one in self._beside)
+
     def tables(self) -> Tables:
-        """Yield the events of all ranks sorted by time, then metadata events that name unnamed processes."""
-        pairs = [*zip(self._renumberers, self._ranks, strict=True)]
+        """Yield the events of all inputs sorted by time, then metadata events that name unnamed processes."""
+        pairs = [*zip(self._renumberers, self._inputs, strict=True)]
         streams = [map(renumberer.renumber, rank.tables()) for renumberer, rank in pairs]
         for tables in interleave(streams, keep_ties=False):
             yield by_time(pa.concat_tables(tables))[0]

@@ -1,6 +1,6 @@
-"""Renumbering of a rank's events for a merge, so that ids of different ranks do not collide.
+"""Renumbering of a rank's events for a merge, so that ids of different inputs do not collide.
 
-The digits of the rank's index are appended to flow ids, correlations and External ids. Processes get new pids. Times
+The digits of the input's index are appended to flow ids, correlations and External ids. Processes get new pids. Times
 are shifted to the common clock.
 """
 
@@ -42,13 +42,13 @@ def new_pids(pids: Iterable[Iterable[Key]]) -> list[dict[Key, int]]:
     return mappings
 
 
-def process_names(rank: int, processes: Iterable[Mapping[str, Any]], devices: Iterable[int]) -> dict[Key, str]:
-    """Return a name for each process of a rank, by pid; the name contains the rank."""
+def process_names(title: str, processes: Iterable[Mapping[str, Any]], devices: Iterable[int]) -> dict[Key, str]:
+    """Return a name for each process of an input of a rank, by pid; the name begins with the input's title."""
     names: dict[Key, str] = {}
     for process in processes:
         label = process["labels"] or ""
         own = label if label.startswith("GPU") else process["name"]
-        names.setdefault(process["pid"], f"rank {rank} · {own or _default_name(process['pid'], devices)}")
+        names.setdefault(process["pid"], f"{title} · {own or _default_name(process['pid'], devices)}")
     return names
 
 
@@ -60,28 +60,37 @@ def _default_name(pid: Key, devices: Iterable[int]) -> str:
 
 
 class RankRenumberer:
-    """Renumbers the events of a rank.
+    """Renumbers the events of an input of a rank.
 
     Args:
-        rank: the rank's number.
-        place: the rank's index among all ranks.
-        count: number of ranks.
-        pids: the new pid of each of the rank's pids.
-        names: the names of the rank's processes by old pid.
-        shift_ns: ns to add to the rank's times.
+        rank: the rank of the events; None for those of an input beside the rank's trace.
+        title: the title of the input, such as ``rank 3``.
+        place: the input's index among all inputs.
+        count: number of inputs.
+        pids: the new pid of each of the input's pids.
+        names: the names of the input's processes by old pid.
+        shift_ns: ns to add to the input's times.
     """
 
     def __init__(
-        self, rank: int, place: int, count: int, pids: Mapping[Key, int], names: Mapping[Key, str], shift_ns: int
+        self,
+        rank: int | None,
+        title: str,
+        place: int,
+        count: int,
+        pids: Mapping[Key, int],
+        names: Mapping[Key, str],
+        shift_ns: int,
     ) -> None:
         self._rank = rank
+        self._title = title
         self._digits = len(str(count - 1))
         self._factor, self._place = 10**self._digits, place
         self._pids = pids
         self._names = names
         self._shift = shift_ns
         self._tracks = Tracks()
-        self._ranks = dict.fromkeys(pids.values(), rank)
+        self._ranks = {} if rank is None else dict.fromkeys(pids.values(), rank)
 
     def renumber(self, table: pa.Table) -> pa.Table:
         """Return the events with their new ids, times and rank."""
@@ -182,7 +191,7 @@ class RankRenumberer:
         """Return the arguments of an event that names a process, with its new name."""
         arguments = read(args) if args else Members()
         members = arguments if isinstance(arguments, Members) else Members()
-        name = self._names.get(pid) or f"rank {self._rank} · {dict(members).get('name', pid)}"
+        name = self._names.get(pid) or f"{self._title} · {dict(members).get('name', pid)}"
         return written(Members([("name", name), *((key, value) for key, value in members if key != "name")]))
 
     def _times(self, part: Part) -> dict[str, pa.Array]:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from service.attribution.file import links_of
+from service.attribution.file import LinkReader
 from service.attribution.links import Links
 from service.attribution.steps import NO_STEP, StepClock
 from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
@@ -35,13 +35,12 @@ class EventSteps:
         return StepClock(self._summary)  # a window needs none, and a trace can have many steps
 
     @cached_property
-    def links(self) -> Links:
-        """Links between GPU work, launches and operators."""
-        return links_of(self._parts.folder, self._summary)
+    def _links(self) -> LinkReader:
+        return LinkReader(self._parts.folder, self._summary)
 
     def links_near(self, rows: Flags) -> Links:
         """Return at least the links from and to the flagged events."""
-        return self.links if "links" in self.__dict__ else links_of(self._parts.folder, self._summary, rows)
+        return self._links.touching(rows)
 
     def of(self, part: Part) -> Ints:
         """Return the number of the step of each event of a part; `NO_STEP` outside of steps."""
@@ -53,12 +52,14 @@ class EventSteps:
         tracks = self._tracks.of(part)
         numbers = self._clock.at(part.starts, tracks, self._tracks.keys)
         numbers[part.starts == UNTIMED] = NO_STEP
-        here = slice(*np.searchsorted(self.links.rows, [part.rows.start, part.rows.stop]))
-        numbers[self.links.rows[here] - part.first] = self.links.steps[here]
+        links = self._links.within(part.rows)
+        here = slice(*np.searchsorted(links.rows, [part.rows.start, part.rows.stop]))
+        numbers[links.rows[here] - part.first] = links.steps[here]
         return numbers
 
     def parts_with_linked(self, numbers: Collection[int]) -> set[int]:
         """Return the indexes of the parts that have GPU work of one of the steps."""
         rows = np.zeros(self._parts.rows, np.bool_)
-        rows[self.links.rows[np.isin(self.links.steps, list(numbers))]] = True
+        links = self._links.of_steps(numbers)
+        rows[links.rows[np.isin(links.steps, list(numbers))]] = True
         return set(self._parts.holding(rows))

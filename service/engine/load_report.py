@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+NO_REPORT = "The engine has the original as it is: its rows are not those of the trace's columns."
+"""The reason why there is no report on the load of an original."""
+
 
 @dataclass(frozen=True)
 class EventCount:

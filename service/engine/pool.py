@@ -134,6 +134,7 @@ class EnginePool:
         args: str = "all",
         events: int = 0,
         events_max: int = 0,
+        original_bytes: int | None = None,
         after_load: Callable[[Session], Awaitable[None]] | None = None,
         client: Hashable = None,
     ) -> Session:
@@ -147,6 +148,7 @@ class EnginePool:
             args: which arguments of events the document has: `all`, `essential` or `none`.
             events: expected number of events in the document.
             events_max: upper limit of that number, if it is higher.
+            original_bytes: expected size of the document in bytes if it is the trace's original.
             after_load: called when the engine has loaded the document, before requests of clients run.
             client: the identity of the client that needs the session.
 
@@ -162,31 +164,47 @@ class EnginePool:
         self._load_breaker.check(key, load_refused)
         self._request_breakers.check_client(client)
         binary = self._driver.binary()
-        predicted = self._model.predict(args, events)
+        if original_bytes is None:
+            predicted, predicted_max = self._model.predict(args, events), self._model.predict(args, events_max)
+        else:
+            predicted, predicted_max = self._model.predict_original(original_bytes)
         if predicted > self.budget_bytes:
-            raise TooLargeForEngine(
-                f"An engine on all of this would take about {predicted >> 20} MiB of memory, and all engines may take"
-                f" {self.budget_bytes >> 20} MiB: select less of the trace, or load it with args=essential or none.",
-                predicted_bytes=predicted, budget_bytes=self.budget_bytes, args=args, events=events,
-            )  # fmt: skip
+            raise self._too_large(predicted, args, events, original_bytes)
         for evicted in self._evictions(predicted, client):
             log.info("the engine of trace %s makes room for trace %s", evicted.trace_id, trace_id)
             self._evict(evicted)
         if session:
             self._close(session)
-        load = Load(trace_id, source, selection, args, events, partial(self._on_loaded, after_load), client)
+        load = Load(
+            trace_id, source, selection, args, events, original_bytes, partial(self._on_loaded, after_load), client
+        )
         session = self._sessions[key] = Session(
             load,
             partial(self._start_engine, binary),
             self._limits,
             rpc=self._driver.rpc,
             predicted_bytes=predicted,
-            memory_limit_bytes=memory_limit(self._model.predict(args, max(events, events_max)), self.budget_bytes),
+            memory_limit_bytes=memory_limit(max(predicted, predicted_max), self.budget_bytes),
             restarts=self._restarts.count(key),
             on_failed=partial(self._on_failed, key),
             admit=self._request_breakers.admit,
         )
         return session
+
+    def _too_large(self, predicted: int, args: str, events: int, original_bytes: int | None) -> TooLargeForEngine:
+        """Return the error of a load that takes more than all engines may."""
+        what, advice = "all of this", "select less of the trace, or load it with args=essential or none"
+        facts: dict[str, object] = {"args": args, "events": events}
+        if original_bytes is not None:
+            what = f"the {original_bytes >> 20} MiB that the original is expected to have"
+            advice, facts = "its columns may take less", {"original_bytes": original_bytes}
+        return TooLargeForEngine(
+            f"An engine on {what} would take about {predicted >> 20} MiB of memory, and all engines may take"
+            f" {self.budget_bytes >> 20} MiB: {advice}.",
+            predicted_bytes=predicted,
+            budget_bytes=self.budget_bytes,
+            **facts,
+        )
 
     async def close_session(self, key: str) -> None:
         """Close the session with that key, if there is one, and forget the crashes on its load."""
@@ -277,7 +295,7 @@ class EnginePool:
     async def _on_loaded(self, after_load: Callable[[Session], Awaitable[None]] | None, session: Session) -> None:
         if after_load:
             await after_load(session)
-        if session.selection is None:  # the number of events of a selection is only an estimate
+        if _is_counted(session):
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0)
         if self.held_bytes + BASE_BYTES <= self.budget_bytes:
             self._warm.prepare(self._driver.binary())
@@ -286,7 +304,7 @@ class EnginePool:
         if isinstance(error, EngineError):  # other errors, such as an empty selection, are not the engine's
             self._restarts.record(key, error)
             self._record_crash(key, session, error)
-        if isinstance(error, EngineOutOfMemory) and session.selection is None:
+        if isinstance(error, EngineOutOfMemory) and _is_counted(session):
             self._model.learn(session.load.args, session.load.events, session.peak_bytes or 0, killed=True)
 
     def _record_crash(self, key: str, session: Session, error: TracedockError) -> None:
@@ -330,6 +348,11 @@ class EnginePool:
         elif running:
             largest = max(running, key=lambda session: (session.memory_bytes or 0) - session.predicted_bytes)
             largest.kill(largest.outgrown(largest.memory_bytes or 0))
+
+
+def _is_counted(session: Session) -> bool:
+    """Return whether the number of loaded events is known: that of a selection is an estimate."""
+    return session.selection is None and not session.load.is_original
 
 
 def _longest_idle(sessions: list[Session]) -> Session | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from service.engine.engine import Engine, EngineVersion, LoadProgress, QueryResponse, RpcCodec
-from service.engine.load_report import LoadReport
+from service.engine.load_report import ImporterIssue, LoadReport
 from service.engine.names import Names
 from service.engine.response_buffers import ResponseBuffers
 from service.engine.result import Result
@@ -19,7 +19,7 @@ from service.engine.scheduler import AnyExchange, Exchange, RequestScheduler
 from service.engine.spool import SpoolBudget
 from service.engine.stall import StallDetector
 from service.engine.statements import check_sql
-from service.trace.errors import EngineBusy, EngineFailed, EngineOutOfMemory, EngineStalled, TracedockError
+from service.trace.errors import EngineBusy, EngineFailed, EngineOutOfMemory, EngineStalled, SqlError, TracedockError
 from service.trace.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ INTERRUPT_TIMEOUT_S = 10.0
 WATCH_EVERY_S = 0.5
 RETRY_AFTER_S = 1
 _EXTERNAL_KILLS = (-signal.SIGKILL, -signal.SIGTERM)  # exit statuses of an engine that another process killed
+_OWN_TABLE = "no such table: _torch_"
 _OUT_OF_MEMORY = re.compile("Cannot allocate memory|bad_alloc")
 
 
@@ -77,6 +78,8 @@ class Load:
         selection: the selected part; None for the whole trace.
         args: which arguments of events the document has: `all`, `essential` or `none`.
         events: number of events.
+        original_bytes: expected size of the document in bytes if it is the trace's original; None if it is written from
+            the columns.
         after_load: called when the engine has loaded the document, before requests of clients run.
         client: the identity of the client that asked for the load.
     """
@@ -86,8 +89,14 @@ class Load:
     selection: Selection | None = None
     args: str = "all"
     events: int = 0
+    original_bytes: int | None = None
     after_load: "Callable[[Session], Awaitable[None]] | None" = None
     client: Hashable = None
+
+    @property
+    def is_original(self) -> bool:
+        """Return whether the document is the trace's original; others are written from its columns."""
+        return self.original_bytes is not None
 
 
 @dataclass
@@ -149,6 +158,7 @@ class Session:
         self.version = EngineVersion()
         self.load_s: float | None = None
         self.load_report: LoadReport | None = None
+        self.issues: list[ImporterIssue] | None = None
         self.clients = 0
         self.queries = 0
         self.names = Names()
@@ -376,12 +386,19 @@ class Session:
             raise
         return result
 
+    def _explained(self, error: SqlError) -> SqlError:
+        """Return an error that says why the package `torch` lacks its tables in an engine on an original."""
+        if not self.load.is_original or _OWN_TABLE not in error.detail:
+            return error
+        detail = f"{error.detail}: the package torch reads the columns of a trace, and this is its original."
+        return SqlError(detail, **error.extra)
+
     def _exchange(
         self, sql: str, limit: int | None, client: Hashable = None, owner: Hashable = None
     ) -> tuple[Exchange[QueryResponse], Result]:
         def deliver(response: QueryResponse) -> None:
             if response.error:
-                result.error = result.error or response.error
+                result.error = result.error or self._explained(response.error)
             else:
                 result.add(response)
 

@@ -28,6 +28,8 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.fleet.dataset import COLUMNS, Dataset
 from service.fleet.record import Record, chosen_run, current_traces
 from service.fleet.workers.task import Workers
+from service.store.lists import whole_summary
+from service.store.step_traces import StepTrace, may_have_steps, step_trace
 from service.trace.errors import TracedockError
 from service.trace.selection import Selection
 
@@ -46,12 +48,14 @@ class RankOfTrace:
         name: its file name, for messages.
         place: place of the rank among those of the trace.
         is_base: whether it belongs to the base of a comparison.
+        step_traces: the traces that may have the steps of a memory snapshot, each with its file name.
     """
 
     trace: str
     name: str
     place: int
     is_base: bool
+    step_traces: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,13 +99,24 @@ class AskRanks:
         ):
             readings = ReadingCache(Path(spill))
             try:
-                trace = AnalysisInput(columns, dataset.summary(rank.trace), selection, rank.name)
+                trace = AnalysisInput(
+                    columns,
+                    dataset.summary(rank.trace),
+                    selection,
+                    rank.name,
+                    step_traces=tuple(_step_trace(dataset, *beside) for beside in rank.step_traces),
+                )
                 with readings.of(ranks_of(trace)[rank.place]) as reading, scope_of(reading) as scope:
                     return rank_answer(
                         question, parameters, scope, of_several=self.of_several, of_cycles=self.of_cycles
                     )
             finally:
                 readings.close()
+
+
+def _step_trace(dataset: Dataset, trace: str, name: str) -> StepTrace:
+    """Return a trace of a dataset with all its steps, so that its columns are not needed."""
+    return step_trace(trace, name, Path(), whole_summary(dataset.summary(trace), dataset.ranged(trace)))
 
 
 def _kept(dataset: Dataset, rank: RankOfTrace, question: Question, *, of_several: bool) -> Tables | str | None:
@@ -189,20 +204,24 @@ def analyze(
         for record in records
     ]
     asked = asked_ranks(question, traces)
+    stepped: dict[int | None, list[tuple[str, str]]] = {}
+    for trace in traces:
+        if not trace.is_base and may_have_steps(trace.summary):
+            stepped.setdefault(trace.summary.rank, []).append((str(trace.columns), trace.name))
     places: dict[tuple[Path, bool], int] = {}
     ranks = []
     for trace in asked.inputs:
         place = places.get((trace.columns, trace.is_base), 0)
         places[trace.columns, trace.is_base] = place + 1
-        ranks.append(RankOfTrace(str(trace.columns), trace.name, place, trace.is_base))
-    together = min(_TOGETHER, max(1, len(ranks) // (_ROUNDS * max(1, workers.count))))
+        beside = tuple(stepped.get(trace.summary.rank, ())) if trace.summary.is_memory_history else ()
+        ranks.append(RankOfTrace(str(trace.columns), trace.name, place, trace.is_base, beside))
     tasks = {
         str(first): AskRanks(
-            dataset.location.url, tuple(ranks[first : first + together]), question.name,
+            dataset.location.url, tuple(ranks[first:end]), question.name,
             parameters.model_dump(mode="json"), None if request.selection is None else request.selection.as_dict(),
             len(ranks) > 1, asked.cycles > 1,
         )
-        for first in range(0, len(ranks), together)
+        for first, end in batches(len(ranks), workers.count)
     }  # fmt: skip
     results: list[Tables | str] = [""] * len(ranks)
     answered = 0
@@ -215,6 +234,17 @@ def analyze(
     answer = join_answers(question, parameters, asked, results, partial(_ask_again, dataset))
     answer.elapsed_ms = round((time.perf_counter() - started) * 1000, 3)
     return answer
+
+
+def batches(ranks: int, workers: int) -> list[tuple[int, int]]:
+    """Return the first rank of each task, and the first of the next one.
+
+    Args:
+        ranks: number of ranks.
+        workers: number of workers.
+    """
+    together = min(_TOGETHER, max(1, ranks // (_ROUNDS * max(1, workers))))
+    return [(first, min(first + together, ranks)) for first in range(0, ranks, together)]
 
 
 def _ask_again(dataset: Dataset, trace: AnalysisInput, ask: Callable[[Scope], pa.Table]) -> pa.Table:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from service.fleet.dataset import Dataset
 from service.fleet.merging import PART_MAX, merge_facts
+from service.fleet.plan import Counts, announced, plan_key
 from service.fleet.record import DONE, FAILED, Record
 from service.fleet.sources import Source
 from service.fleet.tasks import IngestSource
@@ -57,6 +58,12 @@ class IngestProgress:
         """Estimated seconds until the end; None as long as nothing is read."""
         return None if self.bytes_per_s is None else self.left_bytes / self.bytes_per_s
 
+    def counts(self) -> Counts:
+        """Return the counts for the plan of the ingest."""
+        return Counts(
+            self.sources, self.size_bytes, self.present, self.done, self.failed, self.left_bytes, self.bytes_per_s
+        )
+
 
 def ingest_sources(
     dataset: Dataset,
@@ -84,9 +91,10 @@ def ingest_sources(
     """
     dataset.location.sweep()
     ingest = _Ingest(dataset, sources, retry=retry)
-    on_progress(ingest.progress, None)
-    for record in ingest.run(workers):
-        on_progress(ingest.progress, record)
+    with announced(dataset.location, plan_key(sources), ingest.progress.counts):
+        on_progress(ingest.progress, None)
+        for record in ingest.run(workers):
+            on_progress(ingest.progress, record)
     return ingest.progress
 
 

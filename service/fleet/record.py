@@ -8,8 +8,9 @@ from typing import Any, Literal
 import orjson
 import pyarrow as pa
 
+from service.fleet.documents import from_json
 from service.fleet.sources import Source
-from service.trace.errors import BadFleetRequest, IngestError, TracedockError
+from service.trace.errors import BadFleetRequest, IngestError, TracedockError, UnknownFleetRun
 from service.trace.summary import SNAPSHOT_CATEGORY, Summary
 
 State = Literal["done", "failed"]
@@ -46,6 +47,7 @@ class Record:
         error: the error that it failed with, as JSON values.
         in_input: whether the error lies in the file, so that another attempt would fail, too.
         trace: name of the trace in the dataset, if it is done.
+        digest: SHA-256 of the file, if it is done; empty in datasets of earlier versions.
         rank: its rank, if it is known.
         ranks: the ranks of a merged trace.
         world_size: number of ranks, if it is known.
@@ -74,6 +76,7 @@ class Record:
     error: dict[str, Any] | None = None
     in_input: bool = False
     trace: str = ""
+    digest: str = ""
     rank: int | None = None
     ranks: tuple[int, ...] = ()
     world_size: int | None = None
@@ -89,20 +92,22 @@ class Record:
     events: int = 0
 
     @classmethod
-    def done(cls, source: Source, trace: str, summary: Summary, worker: str, seconds: float, attempts: int) -> "Record":
+    def done(
+        cls, source: Source, trace: str, digest: str, summary: Summary, worker: str, seconds: float, attempts: int
+    ) -> "Record":
         """Return the record of a source that has become a trace."""
         numbers = [step["number"] for step in summary.steps]
         bounds = summary.bounds
         return cls(
             key=source.key, run=source.run, source=source.url, name=source.name, size_bytes=source.entry.size,
             state=DONE, attempts=attempts, worker=worker, seconds=round(seconds, 3),
-            ended_ns=time.time_ns(), trace=trace,
+            ended_ns=time.time_ns(), trace=trace, digest=digest,
             rank=summary.rank, ranks=tuple(merged["rank"] for merged in summary.ranks),
             world_size=summary.world_size, host=summary.host, base_ns=summary.base_ns,
             start_ns=bounds["start_ns"] if bounds else None, end_ns=bounds["end_ns"] if bounds else None,
             steps=summary.steps_count, first_step=min(numbers, default=None), last_step=max(numbers, default=None),
             processes=tuple(str(process["pid"]) for process in summary.processes if process["labels"] == "CPU"),
-            is_memory_snapshot=summary.is_memory_snapshot, events=summary.kept_events,
+            is_memory_snapshot=summary.is_memory_history, events=summary.kept_events,
         )  # fmt: skip
 
     @classmethod
@@ -115,14 +120,9 @@ class Record:
         )  # fmt: skip
 
     @classmethod
-    def from_values(cls, values: dict[str, Any]) -> "Record":
-        """Restore a record from its JSON values."""
-        return cls(**{**values, "processes": tuple(values["processes"]), "ranks": tuple(values["ranks"])})
-
-    @classmethod
     def from_json(cls, text: bytes) -> "Record":
-        """Parse what `as_json` returned."""
-        return cls.from_values(orjson.loads(text))
+        """Parse what `as_json` returned; raises `pydantic.ValidationError`."""
+        return from_json(cls, text)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
@@ -172,13 +172,15 @@ def chosen_run(runs: Sequence[str], run: str | None) -> str:
         run: name of one; None for the only one.
 
     Raises:
-        BadFleetRequest: there are several runs or none, or none has this name.
+        BadFleetRequest: no run is named, and there are several or none.
+        UnknownFleetRun: none has this name.
     """
     if run in runs or (run is None and len(runs) == 1):
         return run or runs[0]
-    wanted = "Name a run" if run is None else f"There is no run {run!r}"
+    wanted = "Name a run" if run is None else f"There is no run {run[:100]!r}"
     known = f"Done are traces of {', '.join(sorted(runs))}" if runs else "No trace is done yet"
-    raise BadFleetRequest(f"{wanted}. {known}.")
+    refusal = BadFleetRequest if run is None else UnknownFleetRun
+    raise refusal(f"{wanted}. {known}.", known=sorted(runs))
 
 
 def as_table(records: Iterable[Record]) -> pa.Table:

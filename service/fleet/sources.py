@@ -10,7 +10,7 @@ from pathlib import Path
 from service.formats.names import SUFFIXES, listed
 from service.store.locations.location import Entry, location_of
 from service.store.patterns import CHARACTERS, matches
-from service.store.roots import is_trace
+from service.store.trace_names import is_trace
 from service.trace.errors import UnknownLocation
 
 

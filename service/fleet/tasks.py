@@ -52,7 +52,8 @@ class IngestSource:
                 summary = ingest(file, columns, self.source.name, lambda _: None)
                 while file.read(_READ):  # the reader may end before the file does
                     pass
-            trace = trace_name(hashed.hexdigest(), self.source.name)
+            digest = hashed.hexdigest()
+            trace = trace_name(digest, self.source.name)
             if not dataset.has_trace(trace):
                 readings = ReadingCache(scratch / "spill")
                 try:
@@ -65,7 +66,7 @@ class IngestSource:
                 (columns / SUMMARY).write_text(summary.as_json())
                 dataset.location.publish(columns, f"traces/{trace}", SUMMARY)
         seconds = time.perf_counter() - started
-        record = Record.done(self.source, trace, summary, worker_name(), seconds, self.attempt)
+        record = Record.done(self.source, trace, digest, summary, worker_name(), seconds, self.attempt)
         dataset.record(record)
         return record
 

@@ -4,10 +4,15 @@ import re
 
 from service.streaming.codec import Compression
 
-FOLDERS = {"pickle": "memory_snapshot", "sqlite": "nsys", "json": "chrome_json"}
-"""The folder of each format below `service/formats/`, by the format's name, which is also the suffix of its files.
+FOLDERS = {
+    "pickle": ("memory_snapshot",),
+    "sqlite": ("nsys",),
+    "pftrace": ("pftrace",),
+    "json": ("memory_timeline", "chrome_json"),
+}
+"""The folders of the readers below `service/formats/`, by the format's name, which is also the suffix of its files.
 
-The first format that recognises a file reads it. Chrome JSON is the last: it also reads damaged text, which may start
+The first reader that recognises a file reads it. Chrome JSON is the last: it also reads damaged text, which may start
 with anything.
 """
 NOT_KEPT = frozenset({"sqlite"})

@@ -12,9 +12,9 @@ from service.streaming.codec import check_not_foreign, compression_of, decompres
 from service.trace.errors import BadCompression, NotATrace, Truncated
 
 FORMATS: tuple[TraceFormat, ...] = tuple(
-    import_module(f"service.formats.{folder}.format").FORMAT for folder in FOLDERS.values()
+    import_module(f"service.formats.{folder}.format").FORMAT for folders in FOLDERS.values() for folder in folders
 )
-"""All input formats. The first one that recognises a file reads it."""
+"""The readers of all input formats. The first one that recognises a file reads it."""
 
 
 def open_trace(

@@ -132,6 +132,12 @@ def identity(connection: HTTPConnection) -> tuple[str, str]:
     return (visitor.name if visitor else "", connection.client.host if connection.client else "")
 
 
+def uploader(connection: HTTPConnection) -> str:
+    """Return the identity under which uploads are counted: the token, or the address if no token is required."""
+    visitor: Visitor = connection.scope["visitor"]
+    return connection.client.host if visitor == LOCAL and connection.client else visitor.name
+
+
 def cookie_name(port: int) -> str:
     """Return the name of the cookie. It contains the port, because browsers share cookies among all ports of a host."""
     return f"tracedock_{port}"

@@ -5,6 +5,8 @@ import binascii
 import re
 from collections.abc import Iterable
 
+from starlette.datastructures import Headers
+
 from service.trace.errors import BadDigest
 
 ALGORITHMS = {"sha-256": ("sha256", 32), "sha-512": ("sha512", 64)}
@@ -30,6 +32,11 @@ def promised_digests(fields: Iterable[str]) -> dict[str, bytes]:
             if len(value) != length or digests.setdefault(algorithm, value) != value:
                 raise BadDigest(f"The {name} digest in {member.strip()!r} has a wrong length or two values.")
     return digests
+
+
+def digests_of(headers: Headers) -> dict[str, bytes]:
+    """Return the digests that a request promises for its body, as `promised_digests` does; raises `BadDigest`."""
+    return promised_digests([*headers.getlist("repr-digest"), *headers.getlist("content-digest")])
 
 
 def _member(text: str) -> tuple[str, bytes]:

@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from service.engine.load_report import NO_REPORT
 from service.engine.session import Session
 from service.http import shapes
 from service.http.cursors import timestamp
 from service.jobs.job_monitor import JobMonitor
 from service.operations.groups import RankReport
+from service.operations.views import sources_of
+from service.store.attachments import Attachment
 from service.store.baselines import Baseline
 from service.store.catalog import INGEST, State, Trace
 from service.store.groups import Group
@@ -44,6 +47,7 @@ def trace_object(trace: Trace, progress: Progress | None) -> dict[str, Any]:
         "size": trace.size,
         "sha256": trace.sha256 or None,
         "has_original": trace.has_original,
+        "sources": sources_of(trace),
         **summary.as_dict(),
         "steps_count": summary.steps_count,
         "events": summary.events or {"in": 0, "kept": 0, "refused": 0},
@@ -97,6 +101,21 @@ def _group_fields(group: Group) -> dict[str, Any]:
         "id": group.id, "name": group.name, "run_id": group.run_id, "created_at": timestamp(group.created_ns),
         "traces": group.traces, "size": group.size,
     }  # fmt: skip
+
+
+def attachment_object(attachment: Attachment) -> shapes.Attachment:
+    """Return an attachment."""
+    return shapes.Attachment(
+        id=attachment.id,
+        name=attachment.name,
+        kind=attachment.kind,
+        trace=attachment.trace,
+        group=attachment.group_id,
+        rank=attachment.rank,
+        size=attachment.size,
+        sha256=attachment.sha256,
+        created_at=timestamp(attachment.created_ns),
+    )
 
 
 def group_in_brief(group: Group) -> shapes.GroupInBrief:
@@ -212,10 +231,12 @@ def _entry_fields(entry: Baseline) -> dict[str, Any]:
 
 def session_object(session: Session) -> shapes.Session:
     """Return a session with the state of its engine."""
+    is_original = session.load.is_original
     return shapes.Session(
         trace=session.trace_id,
         selection=session.selection,
         args=session.load.args,
+        source="original" if is_original else "columns",
         state=session.state,
         error=session.error.as_dict() if session.error else None,
         engine=shapes.Engine(
@@ -226,13 +247,17 @@ def session_object(session: Session) -> shapes.Session:
             predicted_bytes=session.predicted_bytes,
             restarts=session.restarts,
         ),
-        progress=shapes.LoadProgress(bytes=session.loaded_bytes, events_total=session.load.events),
+        progress=shapes.LoadProgress(
+            bytes=session.loaded_bytes, events_total=None if is_original else session.load.events
+        ),
         clients=session.clients,
         queries=session.queries,
         waiting=session.waiting,
         idle_s=round(session.idle_s, 3),
         load_s=session.load_s,
         account=session.load_report,
+        account_reason=NO_REPORT if is_original else None,
+        stats=session.issues,
     )
 
 

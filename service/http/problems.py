@@ -27,6 +27,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.BadDigest: 400,
     errors.DigestMismatch: 400,
     errors.TooLarge: 413,
+    errors.BadAttachment: 422,
     errors.ExpectationFailed: 417,
     errors.ResumableError: 400,
     errors.UnknownUpload: 404,
@@ -37,9 +38,17 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.WrongType: 415,
     errors.ChecksumMismatch: 460,
     errors.WrongVersion: 412,
+    errors.DirectUploadsOff: 403,
+    errors.ObjectMissing: 409,
+    errors.WrongSize: 409,
     errors.ImportRefused: 403,
     errors.NothingToImport: 404,
     errors.UnknownImport: 404,
+    errors.LocationError: 503,
+    errors.BadLocation: 400,
+    errors.UnknownLocation: 404,
+    errors.SourceChanged: 409,
+    errors.LocationDenied: 502,
     errors.DiskFull: 507,
     errors.IngestError: 422,
     errors.UnknownTrace: 404,
@@ -47,6 +56,8 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.UnknownGroup: 404,
     errors.BadGroupName: 400,
     errors.GroupExists: 409,
+    errors.UnknownAttachment: 404,
+    errors.UnknownTable: 404,
     errors.UnknownBaseline: 404,
     errors.BadBaselineName: 400,
     errors.UnknownJob: 404,
@@ -72,6 +83,12 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.AccessError: 403,
     errors.JobDied: 502,
     errors.CatalogUnwritable: 503,
+    errors.FleetError: 503,
+    errors.BadFleetRequest: 422,
+    errors.UnknownDataset: 404,
+    errors.UnknownFleetRun: 404,
+    errors.UnknownQuestion: 404,
+    errors.TaskFailed: 502,
     errors.Cancelled: 409,
     errors.IdempotencyError: 400,
     errors.IdempotencyKeyBusy: 409,
@@ -79,6 +96,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.SelectionError: 422,
     errors.FormatUnavailable: 422,
     errors.NotRedactable: 422,
+    errors.SourceUnavailable: 422,
     errors.ExportError: 502,
     errors.AnalysisError: 422,
     errors.RequestError: 422,
@@ -120,7 +138,10 @@ _OF_FRAMEWORK = (
 )
 
 
-NOT_OF_API = (errors.LocationError, errors.FleetError)
+NOT_OF_API = (
+    errors.BadExecutionTrace,  # it is a reason in an answer
+    *(errors.FleetUnavailable, errors.ClusterLost, errors.BadDataset),
+)
 """Errors that no route of the API raises."""
 
 

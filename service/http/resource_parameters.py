@@ -7,8 +7,11 @@ from pydantic import WithJsonSchema
 
 TraceId = Annotated[str, Path(description="the id of the trace")]
 GroupId = Annotated[str, Path(description="the id of the group")]
+AttachmentId = Annotated[str, Path(description="the id of the attachment")]
 UploadId = Annotated[str, Path(description="the id of the upload")]
 ImportId = Annotated[str, Path(description="the id of the import")]
+DatasetName = Annotated[str, Path(description="the name of the dataset")]
+RunName = Annotated[str, Path(description="the name of the run; a `/` in it may be written as it is, or as `%2F`")]
 JobId = Annotated[
     int,
     WithJsonSchema({"type": "string", "pattern": "^[0-9]+$"}),  # as the API writes it

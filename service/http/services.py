@@ -11,17 +11,21 @@ from service.engine.pool import EnginePool
 from service.http.listener_state import ListenerState
 from service.http.server.inbox import ByteBudget
 from service.jobs.analyses import Analyses
+from service.jobs.datasets import Datasets
 from service.jobs.derivation_jobs import DerivationJobs
+from service.jobs.direct_uploads import DirectUploads
 from service.jobs.exports import Exports
 from service.jobs.importer import Importer
 from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.resumable_uploads import ResumableUploads
+from service.jobs.split_planner import SplitPlanner
 from service.jobs.trace_intake import TraceIntake
 from service.operations.groups import GroupOperations
 from service.operations.sessions import SessionOperations
 from service.operations.traces import TraceOperations
 from service.settings import Settings
+from service.store.attachments import Attachments
 from service.store.baselines import Baselines
 from service.store.catalog import Catalog
 from service.store.folder import Folder
@@ -45,6 +49,7 @@ class Services:
         room: the disk space of the data folder.
         catalog: the records of traces.
         originals: decides which originals are kept and served.
+        attachments: the files beside traces and runs.
         groups: the records of groups.
         baselines: the names of the traces and groups that others are compared with.
         library: the list of runs and single traces.
@@ -53,11 +58,14 @@ class Services:
         monitor: reports the progress of jobs, and waits for their end.
         ingests: the jobs that read traces.
         derivations: the jobs that make traces from other traces.
+        split_planner: the dry runs of splits.
         imports: the jobs that import files from the server's disk.
         uploads: the resumable uploads.
+        direct_uploads: the uploads into the bucket.
         intake: records traces whose files are complete.
         exports: the processes that write downloads.
         analyses: the process that runs analyses.
+        datasets: the datasets of many traces, and the process that reads them.
         engine_pool: the engines.
         listener: the state of the localhost listener.
         unanswered: the budget of bytes for unanswered WebSocket messages, shared by all connections.
@@ -73,6 +81,7 @@ class Services:
     room: Room
     catalog: Catalog
     originals: Originals
+    attachments: Attachments
     groups: Groups
     baselines: Baselines
     library: Library
@@ -81,11 +90,14 @@ class Services:
     monitor: JobMonitor
     ingests: IngestJobs
     derivations: DerivationJobs
+    split_planner: SplitPlanner
     imports: Importer
     uploads: ResumableUploads
+    direct_uploads: DirectUploads
     intake: TraceIntake
     exports: Exports
     analyses: Analyses
+    datasets: Datasets
     engine_pool: EnginePool
     listener: ListenerState
     unanswered: ByteBudget

@@ -7,13 +7,15 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSche
 from typing_extensions import TypeAliasType
 
 from service.engine.session import SessionState
+from service.formats.attachments import AttachmentKind
 from service.formats.names import FILE_FORMATS
+from service.jobs.children.tasks.datasets import DatasetStatus, IngestStatus
 from service.store.catalog import State
 from service.store.jobs import JobState
 from service.store.tokens import Scope
 from service.trace.selection import Selection
-from service.trace.selection_fields import Args
-from service.trace.summary import ExternalIdKind
+from service.trace.selection_fields import Args, ViewSource
+from service.trace.summary import ExternalIdKind, InputKind
 
 SelectionValues = Annotated[Selection, PlainSerializer(Selection.as_dict, return_type=dict[str, Any])]
 """A selection, which responses show without defaults."""
@@ -188,6 +190,16 @@ class Residual(Shape):
     max: int = Field(description="the largest distance in ns")
 
 
+class MergedInput(Shape):
+    """An input beside the trace of its rank in a merged trace; its events have no rank."""
+
+    kind: InputKind = Field(description="what recorded it")
+    name: str = Field(description="the name of its trace")
+    base_ns: int | None = Field(description="the zero of its own clock in ns since the epoch, if known")
+    shift_ns: int = Field(description="the number that was added to its times")
+    pids: list[list[int | str]] = Field(description="pairs of pids: in this trace, and in its own")
+
+
 class MergedRank(Shape):
     """A rank of a merged trace, and its alignment to the common clock."""
 
@@ -198,6 +210,7 @@ class MergedRank(Shape):
     collectives: int = Field(description="the number of its collectives that other ranks have, too")
     residual_ns: Residual | None = Field(description="null without any")
     pids: list[list[int | str]] = Field(description="pairs of pids: in this trace, and in the trace of the rank")
+    beside: list[MergedInput] = Field([], description="other inputs of the rank, such as a memory snapshot")
 
 
 class GroupReference(Shape):
@@ -233,6 +246,10 @@ class TraceInBrief(Shape):
     sha256: str | None = Field(description="of the file; null if the trace was made here")
     has_original: bool = Field(
         description="whether the file is kept; false if the trace was made here, and for exports of Nsight Systems"
+    )
+    sources: list[ViewSource] = Field(
+        description="what engines can load: the events in `columns`, and the `original` of a Perfetto trace, which is"
+        " the only one if the trace has no events; the first is the default"
     )
     format: TraceFormat | None = Field(
         description="the format of the file; null until it is read, and if the trace was made here"
@@ -290,6 +307,28 @@ class Upload(Shape):
         description="when it is removed if no byte arrives before; null if it is complete"
     )
     trace: str | None = Field(description="the trace that it became")
+
+
+class DirectUpload(Shape):
+    """An upload into the server's bucket."""
+
+    id: str = Field(description="its id, which is also that of the trace to be")
+    name: str = Field(description="the file name of the trace to be")
+    size: int = Field(description="bytes that were announced")
+    state: Literal["open", "complete"] = Field(description="`complete` once it is a trace")
+    expires_at: Timestamp = Field(description="when an open one is removed, with its object")
+    trace: str | None = Field(description="the trace that it became")
+
+
+class DirectUploadRequest(Shape):
+    """A request with which anyone who knows it can write the object of a direct upload, once."""
+
+    id: str = Field(description="the id of the upload")
+    method: Literal["PUT"] = Field(description="the method")
+    url: str = Field(description="the address, in the bucket; it is secret")
+    headers: dict[str, str] = Field(description="the header fields to send, with these values")
+    url_expires_at: Timestamp = Field(description="when the bucket begins to refuse the request")
+    expires_at: Timestamp = Field(description="when the upload is removed if it is not complete")
 
 
 class JobProgress(Shape):
@@ -482,6 +521,136 @@ class Analysis(Shape):
     reason: str | None = Field(description="the reason why it does not apply to this trace")
 
 
+class FleetQuestion(Shape):
+    """A question about the ranks of a run of a dataset."""
+
+    name: str = Field(description="its name in paths")
+    answers: str = Field(description="the question in words")
+    definition: str = Field(description="what it computes, exactly")
+    source: str | None = Field(description="the origin of the definition; null if it is our own")
+    parameters: dict[str, Any] = Field(description="as JSON Schema")
+    tables: dict[str, list[Column]] = Field(description="the columns of its tables; the first table is the main one")
+
+
+class FleetQuestions(Shape):
+    """The questions about a run."""
+
+    run: str = Field(description="the name of the run")
+    questions: list[FleetQuestion] = Field(description="all questions")
+
+
+class FleetAnswerFacts(Shape):
+    """The answer to a question about a run of a dataset, except its tables."""
+
+    question: str = Field(description="the name of the question")
+    run: str = Field(description="the name of the run")
+    parameters: dict[str, ParameterValue] = Field(description="all of them, with defaults")
+    definition: str = Field(description="what it computes, exactly")
+    source: str | None = Field(description="the origin of the definition; null if it is our own")
+    skipped: list[Skipped] = Field(description="always empty: ranks without facts are not in the tables")
+
+
+class FleetAnswer(FleetAnswerFacts):
+    """The answer to a question about a run of a dataset."""
+
+    tables: dict[str, AnswerTable] = Field(description="the tables by name")
+
+
+class FleetAnswerInColumns(FleetAnswerFacts):
+    """The answer to a question about a run as ``format=columns`` has it."""
+
+    tables: dict[str, AnswerColumns] = Field(description="the tables by name")
+
+
+class IngestProgress(Shape):
+    """Progress of the ingests of a dataset that run or, if none does, of the last one."""
+
+    sources: int | None = Field(description="number of their sources; null if the dataset does not tell it")
+    done: int = Field(description="number of sources that are done")
+    failed: int = Field(description="number of sources that have failed")
+    bytes_done: int = Field(description="size of the sources that are done or have failed")
+    bytes_total: int | None = Field(description="size of all sources; null if the dataset does not tell it")
+    bytes_per_s: float | None = Field(description="rate of reading; null if nothing is read now")
+    left_s: float | None = Field(description="estimated seconds until the end; null if they are unknown")
+    reason: str | None = Field(description="why a value is null")
+    last_record_at: Timestamp | None = Field(description="when the last source was done or has failed; null before")
+
+
+class DatasetInBrief(Shape):
+    """A dataset as lists show it."""
+
+    name: str = Field(description="its name in paths")
+    location: str = Field(description="its path or URL")
+    state: DatasetStatus = Field(
+        description="`reading` until its records were read once; `unavailable` if it can't be read; `ingesting` while"
+        " an ingest runs; `stopped` if the last ingest ended early; otherwise `idle`"
+    )
+    reason: str | None = Field(description="why it is unavailable or being read, or why its total is unknown")
+    read_at: Timestamp | None = Field(description="when it was looked at; null if it never was")
+    unread: int = Field(description="number of records that are not read yet")
+    runs_count: int = Field(description="number of its runs")
+    ranks: int = Field(description="number of the ranks of all runs")
+    progress: IngestProgress = Field(description="how far its ingests are")
+
+
+class DatasetRun(Shape):
+    """A run of a dataset."""
+
+    name: str = Field(description="its name")
+    done: int = Field(description="number of its sources that are done")
+    failed: int = Field(description="number of its sources that have failed")
+    ranks: int = Field(description="number of its ranks")
+    world_size: int | None = Field(description="number of ranks of the job, if it is known")
+    size: int = Field(description="bytes of the sources that are done")
+    events: int = Field(description="number of their events")
+    last_record_at: Timestamp = Field(description="when its last source was done or has failed")
+
+
+class DatasetIngest(Shape):
+    """An ingest into a dataset."""
+
+    id: str = Field(description="its id; an ingest of the same folders and runs goes on with it")
+    state: IngestStatus = Field(description="`stopped` if it said so, or if it is silent for long")
+    host: str = Field(description="name of the host that runs it")
+    process: int = Field(description="its process id there")
+    started_at: Timestamp = Field(description="its start, by the clock of its host")
+    beat_at: Timestamp = Field(description="when it has last said how far it is, by the clock of its host")
+    sources: int = Field(description="number of its sources")
+    done: int = Field(description="number of its sources that are done")
+    failed: int = Field(description="number of its sources that have failed")
+    bytes_done: int = Field(description="size of its sources that are done or have failed")
+    bytes_total: int = Field(description="size of its sources")
+    bytes_per_s: float | None = Field(description="rate of reading; null as long as nothing is read")
+    left_s: float | None = Field(description="estimated seconds until its end; null if they are unknown")
+    reason: str | None = Field(description="why `left_s` is null")
+
+
+class DatasetFailure(Shape):
+    """A source that could not be read."""
+
+    run: str = Field(description="the name of its run")
+    source: str = Field(description="the path or URL of the file")
+    attempts: int = Field(description="number of attempts so far")
+    worker: str = Field(description="host and process of the last attempt")
+    failed_at: Timestamp = Field(description="the end of the last attempt")
+    error: Error = Field(description="the reason")
+
+
+class Dataset(DatasetInBrief):
+    """A dataset with its runs, its ingests and its failures."""
+
+    runs: list[DatasetRun] = Field(description="its runs, by name")
+    ingests: list[DatasetIngest] = Field(description="its ingests, newest first")
+    failures: list[DatasetFailure] = Field(description="a page of the sources that failed, by run and path")
+    next: str | None = Field(description="`after` of the following page of failures")
+
+
+class Datasets(Shape):
+    """The datasets that the server shows."""
+
+    datasets: list[DatasetInBrief] = Field(description="the datasets, in the order of the setting")
+
+
 class GroupInBrief(Shape):
     """A group as lists show it."""
 
@@ -595,6 +764,72 @@ class Groups(Shape):
     next: str | None = Field(description="cursor of the following page")
 
 
+class Attachment(Shape):
+    """A file that is kept beside a trace or a run."""
+
+    id: str = Field(description="its id")
+    name: str = Field(description="its file name")
+    kind: AttachmentKind = Field(description="what it is, by its content")
+    trace: str | None = Field(description="the id of the trace that it belongs to; null if it belongs to a group")
+    group: str | None = Field(description="the id of the group that it belongs to; null if it belongs to a trace")
+    rank: int | None = Field(description="the rank in its name")
+    size: int = Field(description="bytes of the file")
+    sha256: str = Field(description="digest of the file")
+    created_at: Timestamp = Field(description="when it was attached")
+
+
+class Attachments(Shape):
+    """A page of attachments."""
+
+    attachments: list[Attachment] = Field(description="the attachments of this page")
+    next: str | None = Field(description="cursor of the following page")
+
+
+class AttachmentMatch(Shape):
+    """The comparison of an execution trace with a trace."""
+
+    trace: str = Field(description="the id of the trace")
+    execution_trace: str = Field(description="the name of the execution trace")
+    used: bool = Field(description="whether both are of the same capture, so that the trace gains its shapes")
+    nodes: int | None = Field(description="number of its nodes; null if it can't be read")
+    joined: int | None = Field(description="operators whose id is that of a node")
+    same_name: int | None = Field(description="of these, those whose name is that of the node")
+    gained: int | None = Field(description="of these, those that have shapes only through the execution trace")
+    reason: str | None = Field(description="why it is not used")
+
+
+class AttachmentMatches(Shape):
+    """The comparisons of an execution trace with the traces that it may describe."""
+
+    matches: list[AttachmentMatch] = Field(description="one for each ready trace")
+    reason: str | None = Field(description="why there are none")
+
+
+class ReportColumn(Shape):
+    """A column of a table of a report."""
+
+    name: str = Field(description="its heading, without the unit")
+    unit: str | None = Field(description="the unit in its heading; cells may have units of their own")
+    is_number: bool = Field(description="whether each cell is a number, with or without a unit, or empty")
+
+
+class ReportTable(Shape):
+    """A table of a report."""
+
+    name: str = Field(description="what it is")
+    columns: list[ReportColumn] = Field(description="its columns")
+    rows: list[list[str]] = Field(description="its cells: the text of the file, with its rounding and its units")
+
+
+class AttachmentTables(Shape):
+    """The content of an attachment."""
+
+    tables: list[ReportTable] = Field(description="its tables; none for text and execution traces")
+    text: str = Field(description="its text, at most 4 MiB; bytes that are not UTF-8 are U+FFFD")
+    truncated: bool = Field(description="whether the text ends early")
+    reason: str | None = Field(description="why the text ends early, or why some of it is in no table")
+
+
 class BaselineEntry(Shape):
     """A trace or a group that a baseline has, or once had, as its target."""
 
@@ -675,7 +910,7 @@ class LoadProgress(Shape):
     """Bytes of the document that the engine has loaded, and the events of the whole document."""
 
     bytes: int = Field(description="bytes that the engine has loaded")
-    events_total: int = Field(description="events of the whole document")
+    events_total: int | None = Field(description="events of the whole document; null for an original")
 
 
 class AccountCount(Shape):
@@ -723,6 +958,7 @@ class Session(Shape):
     trace: str = Field(description="the id of the trace")
     selection: SelectionValues | None = Field(description="the part of the trace that it has loaded; null for all")
     args: Args = Field(description="which arguments of events it has loaded")
+    source: ViewSource = Field(description="what it has loaded: the events in `columns`, or the `original` as it is")
     state: SessionState = Field(description="`waiting`: until engines that are closed for it have ended")
     error: Error | None = Field(description="the reason why it is `failed`")
     engine: Engine = Field(description="its process")
@@ -732,7 +968,11 @@ class Session(Shape):
     waiting: int = Field(description="requests in its queue")
     idle_s: float = Field(description="seconds since the last request")
     load_s: float | None = Field(description="seconds that the load took; null until it is loaded")
-    account: Account | None = Field(description="null until the engine has loaded")
+    account: Account | None = Field(description="null until the engine has loaded, and for an original")
+    account_reason: str | None = Field(description="the reason why there will be no `account`")
+    stats: list[ImporterIssue] | None = Field(
+        description="problems that the engine's importer reports; null until the engine has loaded"
+    )
 
 
 class EngineMemory(Shape):

@@ -1,35 +1,28 @@
-"""The jobs that derive traces from traces, each in a child.
+"""The jobs that derive traces from traces, each as a task of a child or of a cluster.
 
-A child writes into a folder of its job. Once everything is written, all of it becomes traces in one step. So a job that
-is cancelled, or killed with the server, leaves nothing behind. A killed job starts over when the server next starts.
+A task writes into a folder of its attempt. Once everything is written, all of it becomes traces in one step. So a job
+that is cancelled, or killed with the server, leaves nothing behind. A killed job starts over at the next start.
 """
 
 import asyncio
 import shutil
 import time
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from service.cutting.source import Source
-from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
-from service.jobs.children.task_process import TaskProcess
-from service.jobs.children.tasks.derive import DerivedTrace, DerivedTraces, SplitPlan
-from service.jobs.derivations import KINDS, Derivation, Split, derivation_of, parent_of, sources_of
+from service.jobs.children.tasks.derive import DerivedTrace, DerivedTraces
+from service.jobs.derivations import KINDS, Derivation, SourceOf, derivation_of, parent_of, ready_source, sources_of
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.job_queue import JobQueue
 from service.jobs.shielded import shielded
+from service.jobs.task_runner import RunningTask, TaskRunner, task_result
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder, disk_errors
 from service.store.jobs import Job, Priority
-from service.trace.errors import DeadlineExceeded, JobDied, NotReady
 
 AT_ONCE = 2
-"""Maximum number of jobs that run at the same time, and of dry runs."""
-
-_R = TypeVar("_R")
+"""Maximum number of jobs that run at the same time on this machine."""
 
 
 class DerivationJobs:
@@ -39,10 +32,10 @@ class DerivationJobs:
         catalog: the catalog of traces.
         monitor: holds the jobs, and is notified of their changes.
         folder: the data folder.
-        fork_server: starts the children.
-        attempts: number of attempts after which a job whose child dies has failed.
+        runner: runs the tasks of jobs.
+        at_once: maximum number of jobs that run at the same time.
+        attempts: number of attempts after which a job whose process dies has failed.
         deadline_s: seconds after which an attempt fails its job; None for no deadline.
-        plan_deadline_s: seconds after which a dry run fails; None for no deadline.
     """
 
     def __init__(
@@ -50,25 +43,24 @@ class DerivationJobs:
         catalog: Catalog,
         monitor: JobMonitor,
         folder: Folder,
-        fork_server: ForkServer,
+        runner: TaskRunner,
         *,
+        at_once: int = AT_ONCE,
         attempts: int,
         deadline_s: float | None = None,
-        plan_deadline_s: float | None = None,
     ) -> None:
         self._catalog = catalog
         self._monitor = monitor
         self._folder = folder
         self._deadline_s = deadline_s
-        self._plan_deadline_s = plan_deadline_s
-        self._fork_server = fork_server
-        self._running: dict[int, TaskProcess[DerivedTraces]] = {}
-        self._planning = asyncio.Semaphore(AT_ONCE)
-        self._queue = JobQueue(monitor, KINDS, self._attempt, at_once=AT_ONCE, attempts=attempts)
+        self._runner = runner
+        self._source_of: SourceOf = partial(ready_source, catalog, folder)
+        self._running: dict[int, RunningTask[DerivedTraces]] = {}
+        self._queue = JobQueue(monitor, KINDS, self._attempt, at_once=at_once, attempts=attempts)
 
     @property
-    def processes(self) -> list[TaskProcess[DerivedTraces]]:
-        """The children of the running jobs, the latest to start last."""
+    def tasks(self) -> list[RunningTask[DerivedTraces]]:
+        """The tasks of the running jobs, the latest to start last."""
         return list(self._running.values())
 
     def start(self) -> None:
@@ -106,54 +98,32 @@ class DerivationJobs:
         """Return the ids of the traces that unfinished jobs read."""
         return {trace_id for job in self._unfinished() for trace_id in sources_of(job)}
 
-    async def plan(self, split: Split) -> SplitPlan:
-        """Plan a split without writing it; a cancellation ends the child.
-
-        Raises:
-            TracedockError: the split itself would raise this error.
-            DeadlineExceeded: the plan took longer than `plan_deadline_s`.
-        """
-        task = split.plan(self._source_of)
-        async with self._planning:
-            process = TaskProcess(self._fork_server, Kind.DERIVE, task)
-            try:
-                return await _result(process, "dry run", self._plan_deadline_s)
-            finally:
-                await process.end()
-
     def _unfinished(self) -> list[Job]:
         return [job for job in self._monitor.jobs.unfinished() if job.kind in KINDS]
 
     # -- one job ------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, job: Job) -> None:
-        """Attempt a job once; raises `JobDied` if its child died."""
-        folder = self._folder.staging / str(job.id)
-        process: TaskProcess[DerivedTraces] | None = None
+        """Attempt a job once; raises `JobDied` if its process died."""
+        folder = self._folder.new_attempt(job.id)
+        running: RunningTask[DerivedTraces] | None = None
         try:
             with disk_errors():
-                await asyncio.to_thread(_empty, folder)
+                await asyncio.to_thread(folder.mkdir)
             derivation = derivation_of(job)
             task = derivation.task(folder, self._source_of)
-            process = self._running[job.id] = TaskProcess(self._fork_server, Kind.DERIVE, task)
-            process.on_progress = partial(self._report, job, process)
-            derived = await _result(process, job.kind, self._deadline_s)
+            running = self._running[job.id] = self._runner.run(Kind.DERIVE, task)
+            running.on_progress = partial(self._report, job, running)
+            derived = await task_result(running, job.kind, self._deadline_s)
             await shielded(asyncio.to_thread(self._keep, job, parent_of(derivation), folder, derived.traces))
         finally:
             self._running.pop(job.id, None)
-            if process:
-                await process.end()
+            if running:
+                await running.end()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    def _report(self, job: Job, process: TaskProcess[DerivedTraces]) -> None:
-        self._monitor.moved(job.id, process.progress)
-
-    def _source_of(self, trace_id: str) -> Source:
-        """Return a trace as the source of a task; raises `UnknownTrace` and `NotReady`."""
-        trace = self._catalog.get(trace_id)
-        if trace.state is not State.READY:
-            raise NotReady(f"The trace {trace_id} is {trace.state}.", state=trace.state)
-        return Source(self._folder.columns_of(trace_id), trace.name, trace.summary_or_empty, trace.identity)
+    def _report(self, job: Job, running: RunningTask[DerivedTraces]) -> None:
+        self._monitor.moved(job.id, running.progress)
 
     def _keep(self, job: Job, parent: str | None, folder: Path, derived: list[DerivedTrace]) -> None:
         """Turn the columns in the folder into traces, all or none of them."""
@@ -177,23 +147,3 @@ class DerivationJobs:
             for trace in traces:
                 self._folder.remove_columns(trace.id)
             raise
-
-
-async def _result(process: TaskProcess[_R], work: str, deadline_s: float | None) -> _R:
-    """Return the result of a task; raises the error that it failed with, `JobDied` or `DeadlineExceeded`."""
-    try:
-        async with asyncio.timeout(deadline_s):
-            outcome = await asyncio.shield(process.ended)
-    except TimeoutError as error:
-        raise DeadlineExceeded(
-            f"The {work} was not done after {deadline_s:g} s: select less.", limit_s=deadline_s
-        ) from error
-    if outcome.result is None:
-        raise outcome.error or JobDied(f"The process {outcome.exit_description}.")
-    return outcome.result
-
-
-def _empty(folder: Path) -> None:
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)

@@ -9,12 +9,23 @@ from pydantic import TypeAdapter, ValidationError
 
 from service.cutting.source import Source
 from service.jobs.children.tasks.derive import MergeTask, OverlayTask, PlanTask, SplitTask
+from service.store.catalog import Catalog, State
+from service.store.folder import Folder
 from service.store.jobs import Job
+from service.trace.errors import NotReady
 from service.trace.piece import Align, By
 from service.trace.selection import Selection, bad_selection
 
 SourceOf = Callable[[str], Source]
 """Returns the source of a trace by its id."""
+
+
+def ready_source(catalog: Catalog, folder: Folder, trace_id: str) -> Source:
+    """Return a trace as the source of a task; raises `UnknownTrace` and `NotReady`."""
+    trace = catalog.get(trace_id)
+    if trace.state is not State.READY:
+        raise NotReady(f"The trace {trace_id} is {trace.state}.", state=trace.state)
+    return Source(folder.columns_of(trace_id), trace.name, trace.summary_or_empty, trace.identity)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
 from service.jobs.children.messages import Crashed, Done, Failed, Output
 from service.jobs.children.process import ChildProcess
-from service.jobs.children.tasks.documents import Cut, ExportTask, RenderTask
+from service.jobs.children.tasks.documents import Cut, ExportTask, OriginalTask, PerfettoTask, RenderTask
 from service.rendering.render_report import RenderReport
 from service.store.export import Order, spill_of
 from service.store.room import Room
@@ -49,7 +49,9 @@ class DocumentWriters:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def write(
-        self, task: ExportTask | RenderTask, on_result: Callable[[bytes], object] = lambda _: None
+        self,
+        task: ExportTask | PerfettoTask | RenderTask | OriginalTask,
+        on_result: Callable[[bytes], object] = lambda _: None,
     ) -> AsyncGenerator[bytes]:
         """Yield the document of a task; closing the generator ends its child.
 
@@ -73,7 +75,8 @@ class DocumentWriters:
                         yield piece
             finally:
                 # a separate task: the request of a disconnected client must not wait for the end of the child
-                ending = asyncio.create_task(self._end(child, spill_of(task.columns, child.pid)))
+                spill = None if isinstance(task, OriginalTask) else spill_of(task.columns, child.pid)
+                ending = asyncio.create_task(self._end(child, spill))
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
 
@@ -125,10 +128,11 @@ class DocumentWriters:
             )
         on_result(result)
 
-    async def _end(self, child: ChildProcess, spill: Path) -> None:
+    async def _end(self, child: ChildProcess, spill: Path | None) -> None:
         await child.end()
         self._running.discard(child)
-        await asyncio.to_thread(shutil.rmtree, spill, ignore_errors=True)
+        if spill:
+            await asyncio.to_thread(shutil.rmtree, spill, ignore_errors=True)
 
 
 class Exports(DocumentWriters):
@@ -155,6 +159,24 @@ class Exports(DocumentWriters):
             DiskFull: the disk has no room for sorting.
         """
         return self.write(ExportTask(columns, pack=pack, order=order, redact=redact, cut=cut))
+
+    def pftrace(
+        self, columns: Path, summary: Summary, *, pack: bool = False, redact: bool = False, cut: Cut | None = None
+    ) -> AsyncGenerator[bytes]:
+        """Yield a trace as Perfetto's protobuf; closing the generator ends its child.
+
+        Args:
+            columns: the folder of the trace's columns.
+            summary: the trace's summary.
+            pack: whether to compress the packets with gzip.
+            redact: whether to hide secrets.
+            cut: the part of the trace to write; None for the whole trace.
+
+        Raises:
+            FormatUnavailable: the trace does not fit the format.
+            SelectionError, ExportFailed, DiskFull: as for `document`.
+        """
+        return self.write(PerfettoTask(columns, summary, pack=pack, redact=redact, cut=cut))
 
 
 class Renderings(DocumentWriters):
@@ -186,3 +208,19 @@ class Renderings(DocumentWriters):
         """
         task = RenderTask(columns, summary, selection, args)
         return self.write(task, lambda result: on_report(decode(RenderReport, result)))
+
+    def original(self, path: str, mark: str | None) -> AsyncGenerator[bytes]:
+        """Yield the decompressed original of a trace, as it is, for an engine.
+
+        Args:
+            path: its path, or the URL of an object.
+            mark: the mark of an original that other programs can change; see `service.store.original_files`.
+
+        Raises:
+            SourceUnavailable: it is missing.
+            OriginalChanged: it was changed since it became a trace.
+            BadCompression, Truncated: it is damaged or cut; its earlier bytes were yielded.
+            LocationError: the bucket can't be used.
+            ExportFailed: the child failed.
+        """
+        return self.write(OriginalTask(path, mark))

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated, TypedDict, TypeVar
 
 from pydantic import Field, TypeAdapter
@@ -14,21 +13,32 @@ from pydantic import Field, TypeAdapter
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.shielded import shielded
 from service.jobs.trace_intake import TraceIntake
+from service.store.bucket_roots import ObjectCandidate
 from service.store.catalog import Catalog, new_trace_id
-from service.store.external_files import mark_of
 from service.store.file_import import ArchiveMember, FileImporter
 from service.store.folder import Folder
 from service.store.imports import ARRIVING, File, Imports, ImportSpec, Order
 from service.store.jobs import Job, JobResult
 from service.store.room import Room
-from service.store.roots import ImportCandidate, Roots, is_tar, is_trace
+from service.store.roots import ImportCandidate, Roots
+from service.store.trace_names import is_tar, is_trace
 from service.store.uploads import Received, plain_name
 from service.streaming.source import Progress
-from service.trace.errors import Cancelled, DiskFull, TracedockError, UnknownTrace
+from service.trace.errors import (
+    Cancelled,
+    DiskFull,
+    LocationDenied,
+    LocationUnavailable,
+    TracedockError,
+    UnknownLocation,
+    UnknownTrace,
+)
 
 LISTED_MAX = 1000
 """Maximum number of files that the result of a job lists; the catalog records all files of the order."""
 _REPORT_EVERY_S = 0.2
+_ENDING = (DiskFull, Cancelled, LocationDenied, LocationUnavailable, UnknownLocation)
+"""Errors that end the job, since they concern all of its files."""
 
 _T = TypeVar("_T")
 
@@ -139,30 +149,36 @@ class ImportJob:
 
         Raises:
             DiskFull: the disk is full.
+            LocationError: the bucket can't be used.
             Cancelled: the job was cancelled.
         """
-        path = file.path
-        mark = await asyncio.to_thread(_mark, path)
+        mark = await asyncio.to_thread(file.mark)
         if file.reason:
             await self._note(File(file.key, mark, None, file.reason))
-        elif is_tar(path.name):
+        elif is_tar(file.name):
             await self._take_archive(file, mark)
         else:
-            name = self._spec.name or path.name
-            await self._take(
-                file.key, mark, name, lambda trace_id: self._importer.import_file(path, trace_id, self._spec.mode)
-            )
+            name = self._spec.name or file.name
+            await self._take(file.key, mark, name, lambda trace_id: self._import(file, trace_id))
+
+    def _import(self, file: ImportCandidate, trace_id: str) -> Received:
+        if isinstance(file, ObjectCandidate):
+            return self._importer.import_object(file, trace_id, self._spec.mode)
+        return self._importer.import_file(file.path, trace_id, self._spec.mode)
 
     async def _take_archive(self, archive: ImportCandidate, mark: str) -> None:
         """Import the files of an archive into one group, then record that the archive is done."""
-        group, count, why = archive.path.name.partition(".t")[0], 0, None
-        members = self._importer.members(archive.path)
+        group, count, why = archive.name.partition(".t")[0], 0, None
+        if isinstance(archive, ObjectCandidate):
+            members = self._importer.object_members(archive)
+        else:
+            members = self._importer.members(archive.path)
         try:
             while member := await self._in_thread(partial(next, members, None)):
                 count += 1
                 name = member.name.encode(errors="backslashreplace").decode()
                 await self._take_member(f"{archive.key}//{count}/{name}", mark, member, group)
-        except (DiskFull, Cancelled):
+        except _ENDING:
             raise
         except (TracedockError, OSError) as error:
             why = _why(error)
@@ -211,7 +227,7 @@ class ImportJob:
         except BaseException as error:
             if not await asyncio.to_thread(self._is_trace, trace_id):
                 await asyncio.to_thread(self._context.folder.remove, trace_id)
-            if isinstance(error, DiskFull | Cancelled) or not isinstance(error, TracedockError | OSError):
+            if isinstance(error, _ENDING) or not isinstance(error, TracedockError | OSError):
                 raise
             await self._note(File(key, mark, None, _why(error)))
         else:
@@ -260,13 +276,6 @@ class ImportJob:
             raise
         finally:
             await asyncio.wait([task])
-
-
-def _mark(path: Path) -> str:
-    try:
-        return mark_of(path.lstat())
-    except OSError:
-        return ""
 
 
 def _why(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Imports of files on the server's own disk: once or, for orders that watch, whenever new files appear.
+"""Imports of files on the server's disk and of objects in buckets: once or, with a watch, whenever new ones appear.
 
 An order specifies the files, and its first job imports those that exist. Further jobs of an order that watches import
 new files, once two scans in succession have found them unchanged.
@@ -11,11 +11,11 @@ from contextlib import suppress
 
 from service.jobs.import_job import ImportContext, ImportJob, ImportRequest
 from service.jobs.job_queue import JobQueue
-from service.store.external_files import mark_of
 from service.store.imports import ImportSpec, Order
 from service.store.jobs import Job, JobState, Priority
-from service.store.roots import ImportCandidate, is_tar
-from service.trace.errors import BadName, ImportRefused, NothingToImport, TracedockError, UnknownJob
+from service.store.roots import ImportCandidate
+from service.store.trace_names import is_tar
+from service.trace.errors import BadName, ImportRefused, LocationError, NothingToImport, TracedockError, UnknownJob
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ class Importer:
         self._watches: dict[str, asyncio.Task[None]] = {}
 
     @property
-    def folders(self) -> list[str]:
-        """The folders from which files may be imported."""
-        return self._context.roots.folders
+    def roots(self) -> list[str]:
+        """The folders and buckets from which files may be imported."""
+        return self._context.roots.locations
 
     def start(self) -> None:
         """Begin to take jobs and to scan. Unfinished jobs of an earlier server must have been queued again before."""
@@ -66,6 +66,7 @@ class Importer:
             ImportRefused: nothing may be imported from the path.
             NothingToImport: the path matches no file.
             BadName: several files can't have the same name.
+            LocationError: a bucket can't be used.
         """
         several = await asyncio.to_thread(self._several, spec)
         if several and spec.name:
@@ -92,7 +93,7 @@ class Importer:
             return True
         files = self._context.roots.find(spec.path)
         first = next(files)
-        return is_tar(first.path.name) or next(files, None) is not None
+        return is_tar(first.name) or next(files, None) is not None
 
     def _begin(self, order: Order, files: list[str] | None = None, *, priority: Priority = Priority.BULK) -> Job:
         request = ImportRequest(order.id, files)
@@ -124,6 +125,9 @@ class Importer:
                     if new and not self._unfinished(order.id) and not self._failed_recently(order.id):
                         self._begin(order, new)
                 before = marks
+            except LocationError as error:  # a bucket that refuses or fails does so for a while
+                log.warning("the import %s can't scan for objects: %s", order.id, error.detail)
+                await asyncio.sleep(_AFTER_FAILURE_NS / 10**9)
             except (TracedockError, OSError):
                 log.exception("the import %s could not scan for files; it scans again", order.id)
             await asyncio.sleep(max(self._scan_every_s, _SCAN_BACKOFF_FACTOR * (time.monotonic() - began)))
@@ -141,9 +145,8 @@ class Importer:
         marks = {}
         with suppress(NothingToImport, ImportRefused):  # a missing folder may come back
             for file in self._context.roots.find(path):
-                if not file.reason:
-                    with suppress(OSError):
-                        marks[file.key] = mark_of(file.path.stat())
+                if not file.reason and (mark := file.mark()):
+                    marks[file.key] = mark
         return marks
 
     # -- one job ------------------------------------------------------------------------------------------------------
@@ -171,8 +174,5 @@ class Importer:
         files: dict[str, tuple[ImportCandidate, int]] = {}
         for file in self._context.roots.find(path):
             if keys is None or file.key in keys:
-                size = 0
-                with suppress(OSError):
-                    size = 0 if file.reason else file.path.stat().st_size
-                files[file.key] = file, size
+                files[file.key] = file, 0 if file.reason else file.size()
         return list(files.values())

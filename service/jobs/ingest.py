@@ -1,9 +1,7 @@
 """Ingest: reads a trace into columns, and leaves either the whole result or nothing."""
 
-import io
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
@@ -11,17 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.analysis.facts.memory_changes import MemoryChangesWriter
-from service.analysis.timeline_file import make_timeline
-from service.attribution.file import make_links
+from service.analysis.facts.memory_writer import MemoryChangesWriter
 from service.attribution.links import external_ids_in_envelope
+from service.attribution.summary_builder import SummaryBuilder
 from service.formats.registry import open_trace
-from service.jobs.sample import SAMPLE, SNAPSHOT_SAMPLE
-from service.store.census import take_census
 from service.store.columns import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
 from service.store.lists import with_limited_lists
-from service.streaming.scan.nesting import Nesting
 from service.streaming.source import Progress
 from service.trace.rank import merged_ranks, ranks_by_pid
 from service.trace.summary import Summary
@@ -60,13 +54,6 @@ def ingest(original: BufferedReader, columns: Path, file_name: str, on_progress:
     return summary
 
 
-def prepare() -> None:
-    """Load the code of an ingest by reading a small trace and a small memory snapshot."""
-    with tempfile.TemporaryDirectory() as scratch:
-        for sample in (SAMPLE, SNAPSHOT_SAMPLE):
-            ingest(io.BufferedReader(io.BytesIO(sample)), Path(scratch, "columns"), "sample", lambda _: None)
-
-
 def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: Callable[[Progress], Any]) -> Summary:
     progress = Progress()
 
@@ -77,7 +64,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     scratch = folder / "scratch"
     scratch.mkdir()
     reader, packed = open_trace(original, scratch, on_read)
-    nesting = Nesting()
+    builder = SummaryBuilder()
     with ColumnsWriter(folder) as writer, MemoryChangesWriter(folder) as memory_changes:
         for batch in reader.batches():
             progress.events = reader.kept
@@ -87,7 +74,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
         ranks = ranks_by_pid(merged_ranks(members))
 
         def on_slab(events: pa.Table) -> None:
-            nesting.add(events)
+            builder.add(events)
             if not ranks:  # those of a merged trace are analysed one by one
                 memory_changes.add(events)
 
@@ -95,15 +82,13 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     shutil.rmtree(scratch)
     if written_count != reader.kept:
         raise RuntimeError(f"{reader.kept} events came in and {written_count} were written")
-    for code, count in (("overlaps", nesting.overlaps), ("ties", nesting.ties)):
-        if count:
-            reader.health.add(code, count=count)
-    summary = take_census(folder, members, reader.health, file_name=file_name, packed=packed)
+    summary = builder.summary(
+        folder, members, reader.health, file_name=file_name, packed=packed,
+        external_ids=external_ids_in_envelope(members),
+    )  # fmt: skip
     summary.events = {"in": reader.kept + reader.refused, "kept": reader.kept, "refused": reader.refused}
     summary.health = reader.health.as_dict(refused=reader.refused)
-    summary.attribution = make_links(folder, summary, external_ids_in_envelope(members)).summary()
     write_whole(folder / ENVELOPE, envelope)
-    make_timeline(folder, summary)
     summary = with_limited_lists(summary, folder)
     with (folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())

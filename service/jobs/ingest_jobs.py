@@ -1,22 +1,28 @@
-"""The jobs that read traces, each in a child. A child may read a trace while the trace is still being uploaded."""
+"""The jobs that read traces, each as a task of a child or of a cluster.
+
+A child may read a trace while the trace is still being uploaded. A worker of a cluster writes the columns into a folder
+of its attempt, since the worker of an earlier attempt may still run.
+"""
 
 import asyncio
 import logging
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
 from service.jobs.children.task_process import Outcome, TaskProcess
 from service.jobs.children.tasks.ingest import IngestTask
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.job_queue import JobQueue
 from service.jobs.retrying import until_written
+from service.jobs.shielded import shielded
+from service.jobs.task_runner import ChildRunner, RunningTask, TaskRunner
 from service.store.catalog import INGEST, Catalog, Trace
-from service.store.folder import Folder
+from service.store.folder import Folder, disk_errors
 from service.store.jobs import Job
 from service.store.originals import Originals
 from service.streaming.source import Progress
@@ -51,11 +57,11 @@ class IngestJobs:
         catalog: the catalog of traces.
         monitor: holds the jobs, and is notified of their changes.
         folder: the data folder.
-        fork_server: starts the children.
+        runner: runs the ingests; only a `ChildRunner` reads traces that are still being uploaded.
         originals: decides which originals are kept.
         workers: number of ingests at a time, plus one of a small file if these read large ones. As many additional
             children may follow uploads, so that slow uploads do not delay queued jobs.
-        attempts: number of attempts after which a job whose child dies has failed.
+        attempts: number of attempts after which a job whose process dies has failed.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class IngestJobs:
         catalog: Catalog,
         monitor: JobMonitor,
         folder: Folder,
-        fork_server: ForkServer,
+        runner: TaskRunner,
         originals: Originals,
         *,
         workers: int,
@@ -73,13 +79,13 @@ class IngestJobs:
         self._monitor = monitor
         self._folder = folder
         self._workers = workers
-        self._fork_server = fork_server
+        self._runner = runner
         self._originals = originals
         self._queue = JobQueue(
             monitor, [INGEST], self._attempt, at_once=workers, attempts=attempts, on_start=self._claim_follower
         )
-        self._running: dict[str, IngestProcess] = {}
-        """Children of running jobs, by trace id."""
+        self._running: dict[str, RunningTask[Summary]] = {}
+        """Tasks of running jobs, by trace id."""
         self._following: dict[str, IngestProcess] = {}
         """Children of traces that are still being uploaded, by trace id."""
         self._followers: set[IngestProcess] = set()
@@ -90,8 +96,8 @@ class IngestJobs:
         monitor.register([INGEST], self)
 
     @property
-    def processes(self) -> list[IngestProcess]:
-        """The children of the running jobs, the latest to start last."""
+    def tasks(self) -> list[RunningTask[Summary]]:
+        """The tasks of the running jobs, the latest to start last."""
         return list(self._running.values())
 
     def start(self) -> None:
@@ -105,8 +111,8 @@ class IngestJobs:
         await asyncio.gather(
             self._queue.close(), *map(self.stop_following, list(self._following)), return_exceptions=True
         )
-        for process in self.processes:  # of jobs that were cancelled before their attempt
-            await process.end()
+        for running in self.tasks:  # of jobs that were cancelled before their attempt
+            await running.end()
 
     def wake(self) -> None:
         """Notify the queue that there may be a new job."""
@@ -114,8 +120,8 @@ class IngestJobs:
 
     def progress(self, trace_id: str) -> Progress | None:
         """Return the progress of a trace's job; None if the job does not run."""
-        process = self._running.get(trace_id)
-        return process.progress if process else None
+        running = self._running.get(trace_id)
+        return running.progress if running else None
 
     async def settled(self, trace_id: str, *, within_s: float) -> Trace:
         """Return the trace once it is ready or failed, or as it is after `within_s` seconds; raises `UnknownTrace`."""
@@ -130,11 +136,11 @@ class IngestJobs:
         return self._catalog.get(trace_id)
 
     async def cancel(self, trace_id: str) -> None:
-        """Stop the job of a trace, if one runs, and return once its child is gone."""
+        """Stop the job of a trace, if one runs, and return once its task has ended."""
         for job in self._queue.running_on(trace_id):
             await self._queue.stop(job)
-        if process := self._running.pop(trace_id, None):  # of a job that was cancelled before its attempt
-            await process.end()
+        if running := self._running.pop(trace_id, None):  # of a job that was cancelled before its attempt
+            await running.end()
 
     async def stop(self, job: Job) -> None:
         """Stop a job and remove its columns; return once nothing of it runs."""
@@ -165,10 +171,14 @@ class IngestJobs:
             await asyncio.to_thread(self._folder.remove_columns, trace_id)
 
     def follow(self, trace_id: str, name: str) -> IngestProcess | None:
-        """Start a child that reads an upload as it arrives; return None if too many children follow uploads already."""
-        if not self._open or len(self._followers) >= self._workers:
+        """Start a child that reads an upload as it arrives; return None if none may start.
+
+        Too many may follow uploads already. Workers of a cluster read whole files.
+        """
+        if not self._open or not isinstance(self._runner, ChildRunner) or len(self._followers) >= self._workers:
             return None
-        process = self._following[trace_id] = self._start(trace_id, name)
+        process = self._runner.run(Kind.INGEST, self._task(trace_id, self._folder.columns_of(trace_id), name))
+        self._following[trace_id] = process
         process.grew(0)
         self._followers.add(process)
         process.ended.add_done_callback(partial(self._follower_ended, trace_id, process))
@@ -190,19 +200,20 @@ class IngestJobs:
 
     # -- jobs -----------------------------------------------------------------------------------------------------
 
-    def _start(self, trace_id: str, name: str, path: str | None = None, mark: str | None = None) -> IngestProcess:
-        """Start a child that reads a trace; the child waits for bytes until they are reported.
+    def _task(
+        self, trace_id: str, columns: Path, name: str, path: str | None = None, mark: str | None = None
+    ) -> IngestTask:
+        """Return the task that reads a trace.
 
         Args:
             trace_id: the id of the trace.
+            columns: the folder to create.
             name: the trace's file name.
-            path: path of the original, if it lies outside of the data folder.
+            path: path or URL of the original, if it lies outside of the data folder.
             mark: mark of an original that other programs can change; see `service.store.external_files`.
         """
-        original = Path(path) if path else self._folder.original(trace_id)
-        columns = self._folder.columns_of(trace_id)
-        task = IngestTask(self._folder.received(trace_id), original, columns, name, mark)
-        return TaskProcess(self._fork_server, Kind.INGEST, task)
+        original = path or str(self._folder.original(trace_id))
+        return IngestTask(self._folder.received(trace_id), original, columns, name, mark)
 
     def _claim_follower(self, job: Job) -> None:
         """Hand the child that follows the upload of a trace, if there is one, to the trace's job, which begins now."""
@@ -211,14 +222,13 @@ class IngestJobs:
             self._running[job.trace] = process
 
     async def _attempt(self, job: Job) -> None:
-        """Read a trace once; raises `WorkerDied` if its child died."""
+        """Read a trace once; raises `WorkerDied` if its process died."""
         try:
             trace = self._catalog.get(job.trace)
-            process = self._running.get(job.trace) or self._start(job.trace, trace.name, trace.path, trace.path_mark)
-            self._running[job.trace] = process
-            process.on_progress = partial(self._report, job, process, trace.size)
-            process.complete()
-            outcome = await asyncio.shield(process.ended)
+            if isinstance(self._runner, ChildRunner):
+                outcome = await self._read(job, trace, self._runner)
+            else:
+                outcome = await self._read_elsewhere(job, trace)
             if outcome.result is None:
                 await asyncio.to_thread(self._folder.remove_columns, job.trace)
                 raise outcome.error or WorkerDied(f"The worker {outcome.exit_description}.")
@@ -232,5 +242,34 @@ class IngestJobs:
                 await claimed.end()
         self.on_read(job.trace)
 
-    def _report(self, job: Job, process: IngestProcess, size: int) -> None:
-        self._monitor.moved(job.id, replace(process.progress, bytes_total=size))
+    async def _read(self, job: Job, trace: Trace, runner: ChildRunner) -> Outcome[Summary]:
+        """Read a trace in the child that follows its upload, or in a new one."""
+        running = self._running.get(trace.id)
+        if not isinstance(running, TaskProcess):
+            columns = self._folder.columns_of(trace.id)
+            running = runner.run(Kind.INGEST, self._task(trace.id, columns, trace.name, trace.path, trace.path_mark))
+        running.complete()
+        return await self._outcome(job, trace, running)
+
+    async def _read_elsewhere(self, job: Job, trace: Trace) -> Outcome[Summary]:
+        """Read a trace on another machine, and keep the columns that it has written."""
+        attempt = self._folder.new_attempt(job.id)
+        try:
+            with disk_errors():
+                await asyncio.to_thread(attempt.mkdir)
+            task = self._task(trace.id, attempt / trace.id, trace.name, trace.path, trace.path_mark)
+            outcome = await self._outcome(job, trace, self._runner.run(Kind.INGEST, task))
+            if outcome.result is not None:
+                await shielded(asyncio.to_thread(self._folder.keep_columns, attempt / trace.id, trace.id))
+            return outcome
+        finally:
+            await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
+
+    async def _outcome(self, job: Job, trace: Trace, running: RunningTask[Summary]) -> Outcome[Summary]:
+        """Report the progress of a job's task, and return the outcome."""
+        self._running[trace.id] = running
+        running.on_progress = partial(self._report, job, running, trace.size)
+        return await asyncio.shield(running.ended)
+
+    def _report(self, job: Job, running: RunningTask[Summary], size: int) -> None:
+        self._monitor.moved(job.id, replace(running.progress, bytes_total=size))

@@ -10,7 +10,7 @@ from service.jobs.job_monitor import JobMonitor
 from service.jobs.retrying import RETRY_S, until_written
 from service.jobs.slots import cost_limit
 from service.store.jobs import Job
-from service.trace.errors import DiskFull, JobDied, TracedockError, WorkerDied
+from service.trace.errors import ClusterLost, DiskFull, JobDied, LocationUnavailable, TracedockError, WorkerDied
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +21,11 @@ class JobQueue:
     Args:
         monitor: holds the jobs, and is notified of their changes.
         kinds: kinds of the jobs.
-        attempt: attempts a job once, and records in the catalog that it is done. If it raises `JobDied` or
-            `WorkerDied`, the job may be retried; any other error fails the job. If cancelled, it leaves nothing behind.
+        attempt: attempts a job once, and records in the catalog that it is done. After `JobDied`,
+            `WorkerDied` and `LocationUnavailable`, the job may be retried, and after `ClusterLost` it is; any other
+            error fails it. If cancelled, it leaves nothing behind.
         at_once: number of jobs that run at a time; see `service.jobs.slots.cost_limit` for small jobs.
-        attempts: number of attempts after which a job whose process dies has failed.
+        attempts: number of attempts after which a job has failed whose process dies, or whose bucket is away.
         on_start: called when a job starts, before its attempt.
     """
 
@@ -128,12 +129,15 @@ class JobQueue:
         jobs = self._monitor.jobs
         try:
             await self._attempt(job)
-        except (JobDied, WorkerDied) as died:
+        except ClusterLost as lost:
+            log.warning("job %d: %s Trying again.", job.id, lost.detail)
+            return partial(jobs.retry, job, counts=False)
+        except (JobDied, WorkerDied, LocationUnavailable) as error:
             if job.attempts < self._attempts:
-                log.warning("job %d: %s Trying again.", job.id, died.detail)
+                log.warning("job %d: %s Trying again.", job.id, error.detail)
                 return partial(jobs.retry, job)
-            detail = f"{died.detail.rstrip('.')}, {job.attempts} times."
-            return partial(jobs.fail, job, type(died)(detail, attempts=job.attempts))
+            detail = f"{error.detail.rstrip('.')}, {job.attempts} times."
+            return partial(jobs.fail, job, type(error)(detail, attempts=job.attempts))
         except TracedockError as error:
             return partial(jobs.fail, job, error)
         except Exception as error:

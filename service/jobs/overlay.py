@@ -55,7 +55,7 @@ def _path_events(rank_input: AnalysisInput, spill: Path, tid: int) -> pa.Table:
     database = RankDatabase(rank_input.columns, rank_input.summary, rank_input.selection, spill=spill, threads=THREADS)
     try:
         with scope_of(database) as scope:
-            if reason := question_of(QUESTION).inapplicable_reason(scope):
+            if reason := question_of(QUESTION).reason_against(scope):
                 raise NotApplicable(reason)
             scope.define_work(WorkParameters())
             return path_events(scope, PathEdges(scope), tid=tid)

@@ -1,14 +1,14 @@
-"""Preparation of pages: once a trace is ready, a child computes and keeps the answers that pages show of it."""
+"""Preparation of pages: once a trace is ready, a task computes and keeps the answers that pages show of it."""
 
 import asyncio
 import logging
 import shutil
 from collections import deque
 
-from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
-from service.jobs.children.task_process import Outcome, TaskProcess
+from service.jobs.children.task_process import Outcome
 from service.jobs.children.tasks.questions import PrepareTask
+from service.jobs.task_runner import RunningTask, TaskRunner
 from service.store.catalog import Catalog
 from service.store.folder import Folder
 from service.trace.errors import DeadlineExceeded, DiskFull, UnknownTrace
@@ -24,28 +24,28 @@ class PagePreparation:
     Args:
         catalog: the catalog of traces.
         folder: the data folder.
-        fork_server: starts the children.
+        runner: runs the tasks.
         enabled: whether to prepare pages at all.
         deadline_s: seconds after which the preparation of a trace is ended.
     """
 
     def __init__(
-        self, catalog: Catalog, folder: Folder, fork_server: ForkServer, *, enabled: bool, deadline_s: float
+        self, catalog: Catalog, folder: Folder, runner: TaskRunner, *, enabled: bool, deadline_s: float
     ) -> None:
         self._catalog = catalog
         self._folder = folder
-        self._fork_server = fork_server
+        self._runner = runner
         self._enabled = enabled
         self._deadline_s = deadline_s
         self._waiting: deque[str] = deque()
         self._preparing: asyncio.Task[None] | None = None
-        self._process: TaskProcess[int] | None = None
+        self._task: RunningTask[int] | None = None
         self._trace_id = ""
 
     @property
-    def processes(self) -> list[TaskProcess[int]]:
-        """The child that runs, if one does."""
-        return [self._process] if self._process else []
+    def tasks(self) -> list[RunningTask[int]]:
+        """The task that runs, if one does."""
+        return [self._task] if self._task else []
 
     def add(self, trace_id: str) -> None:
         """Prepare the pages of a trace, which is ready, after those of earlier traces."""
@@ -57,8 +57,8 @@ class PagePreparation:
 
     async def forget(self, trace_id: str) -> None:
         """End the preparation of a trace, which was removed from the catalog."""
-        if self._process and self._trace_id == trace_id:
-            await self._process.end()
+        if self._task and self._trace_id == trace_id:
+            await self._task.end()
 
     async def settled(self) -> None:
         """Return once nothing is prepared or waits."""
@@ -68,8 +68,8 @@ class PagePreparation:
     async def close(self) -> None:
         """Stop at once."""
         self._waiting.clear()
-        if self._process:
-            await self._process.end()
+        if self._task:
+            await self._task.end()
         await self.settled()
 
     async def _prepare_all(self) -> None:
@@ -87,16 +87,16 @@ class PagePreparation:
         incoming = self._folder.incoming
         spill = incoming.with_name(f"{incoming.name}.spill-{trace_id}")  # the next start removes it, too
         task = PrepareTask(self._folder.columns_of(trace_id), summary, spill)
-        self._process = process = TaskProcess(self._fork_server, Kind.PREPARE, task)
+        self._task = preparation = self._runner.run(Kind.PREPARE, task)
         try:
-            await asyncio.wait({process.ended}, timeout=self._deadline_s)
-            if not process.ended.done():
-                process.fail(DeadlineExceeded(f"It takes longer than {self._deadline_s:g} s."))
-                await asyncio.wait({process.ended})
-            if not process.ended.cancelled():
-                self._report(trace_id, process.ended.result())
+            await asyncio.wait({preparation.ended}, timeout=self._deadline_s)
+            if not preparation.ended.done():
+                preparation.fail(DeadlineExceeded(f"It takes longer than {self._deadline_s:g} s."))
+                await asyncio.wait({preparation.ended})
+            if not preparation.ended.cancelled():
+                self._report(trace_id, preparation.ended.result())
         finally:
-            self._process = None
+            self._task = None
             await asyncio.to_thread(shutil.rmtree, spill, ignore_errors=True)
 
     def _report(self, trace_id: str, outcome: Outcome[int]) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from service.jobs.children.task_process import TaskProcess
+from service.jobs.task_runner import RunningTask
 from service.store.room import Room
 from service.trace.errors import InsufficientStorage
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class RoomGuard:
-    """Checks the disk space of the data folder while children write there.
+    """Checks the disk space of the data folder while tasks write there.
 
     Args:
         room: the disk space of the data folder.
-        writers: returns the children that write; the last of them is ended first.
+        writers: returns the tasks that write; the last of them is ended first.
     """
 
-    def __init__(self, room: Room, writers: Callable[[], Sequence[TaskProcess[Any]]]) -> None:
+    def __init__(self, room: Room, writers: Callable[[], Sequence[RunningTask[Any]]]) -> None:
         self._room = room
         self._writers = writers
         self._task: asyncio.Task[None] | None = None

@@ -1,6 +1,8 @@
 """Small samples. Reading and analysing them calls all compiled functions, so that their machine code is loaded."""
 
 import pickle
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import orjson
@@ -62,3 +64,15 @@ SNAPSHOT_SAMPLE = pickle.dumps(
     protocol=4,
 )
 """A memory snapshot."""
+
+
+def _export() -> bytes:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        columns = ("start", "end", "globalTid", "nameId")
+        db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME ({', '.join(f'{name} INTEGER' for name in columns)})")
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1, 2, 3, 4)")
+        return db.serialize()
+
+
+EXPORT_SAMPLE = _export()
+"""An SQLite export of Nsight Systems."""

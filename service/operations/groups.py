@@ -183,7 +183,7 @@ class GroupOperations:
 def _by_rank(trace: Trace) -> tuple[bool, int, bool, int]:
     """Sort traces by rank; a memory snapshot follows the other traces of its rank."""
     summary = trace.summary_or_empty
-    return summary.rank is None, summary.rank or 0, summary.is_memory_snapshot, trace.created_ns
+    return summary.rank is None, summary.rank or 0, summary.is_memory_history, trace.created_ns
 
 
 def _cycle(number: int, traces: list[Trace], world: range) -> Cycle:

@@ -6,17 +6,20 @@ from functools import partial
 
 from service.engine.pool import EnginePool
 from service.engine.session import Session
-from service.engine.trace_processor.load_check import check_load
+from service.engine.trace_processor.load_check import check_load, check_original_load
 from service.jobs.exports import Renderings
 from service.operations.traces import TraceOperations
 from service.operations.views import View
 from service.rendering.render_report import RenderReport
+from service.store.catalog import Trace
 from service.store.folder import Folder
 from service.trace.selection import Selection, share_of_time
 from service.trace.summary import Summary
 
 _CLOSURE_FACTOR = 1.5
 """Assumed ratio of a selection's share of events to its share of time; above 1, because the closure adds events."""
+_COMPRESSION_FACTOR = 8
+"""Assumed ratio of a Perfetto trace's size to that of its compressed file; measured: 7 to 20."""
 
 
 class SessionOperations:
@@ -35,6 +38,14 @@ class SessionOperations:
         self._pool = pool
         self._renderings = renderings
 
+    def find(self, view: View) -> Session | None:
+        """Return the session of a view, if there is one; raises `UnknownTrace`."""
+        return self._pool.find(str(view.resolved(self._traces.recorded(view.trace_id))))
+
+    async def close(self, view: View) -> None:
+        """Close the session of a view, if there is one; raises `UnknownTrace`."""
+        await self._pool.close_session(str(view.resolved(self._traces.recorded(view.trace_id))))
+
     def open(self, view: View, client: Hashable = None) -> Session:
         """Return the session of a view; start one if there is none.
 
@@ -45,14 +56,20 @@ class SessionOperations:
         Raises:
             UnknownTrace: no trace has the id in the view.
             NotReady: the trace has not been read yet, or could not be read.
+            SourceUnavailable: the trace can't be loaded from the view's source.
             EngineError: no engine can be started; see `EnginePool.open`.
         """
         trace = self._traces.ready(view.trace_id)
+        view.check(trace)
+        view = view.resolved(trace)
+        if view.source == "original":
+            return self._open_original(view, trace, client)
         summary = trace.summary_or_empty
         reports: deque[RenderReport] = deque(maxlen=1)
 
         async def after_load(session: Session) -> None:
             session.load_report = await check_load(session, reports[-1])
+            session.issues = session.load_report.stats
 
         return self._pool.open(
             str(view),
@@ -68,6 +85,25 @@ class SessionOperations:
             after_load=after_load,
             client=client,
         )  # fmt: skip
+
+    def _open_original(self, view: View, trace: Trace, client: Hashable) -> Session:
+        async def after_load(session: Session) -> None:
+            session.issues = await check_original_load(session)
+
+        return self._pool.open(
+            str(view),
+            trace.id,
+            partial(self._renderings.original, trace.path or str(self._folder.original(trace.id)), trace.path_mark),
+            original_bytes=expected_bytes(trace),
+            after_load=after_load,
+            client=client,
+        )
+
+
+def expected_bytes(trace: Trace) -> int:
+    """Estimate the size of a trace's original after decompression."""
+    _, _, compression = (trace.summary_or_empty.format or "").partition(".")
+    return trace.size * _COMPRESSION_FACTOR if compression else trace.size
 
 
 def expected_events(selection: Selection | None, summary: Summary) -> int:

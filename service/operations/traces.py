@@ -8,6 +8,7 @@ from service.jobs.derivation_jobs import DerivationJobs
 from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.job_monitor import JobMonitor
 from service.jobs.page_preparation import PagePreparation
+from service.store.attachments import Attachments
 from service.store.catalog import Catalog, State, Trace
 from service.store.folder import Folder
 from service.trace.errors import DiskFull, EngineFailed, NotReady
@@ -24,10 +25,11 @@ class TraceOperations:
         derivations: the jobs that derive traces from traces.
         preparation: the preparation of pages.
         pool: the engines.
+        attachments: the files beside traces.
         on_removed: called with the id of each trace that was removed.
     """
 
-    def __init__(  # noqa: PLR0913 - jobs, preparation and engines of a trace end before it is removed
+    def __init__(  # noqa: PLR0913, PLR0917 - jobs, preparation and engines of a trace end before it is removed
         self,
         catalog: Catalog,
         folder: Folder,
@@ -36,6 +38,7 @@ class TraceOperations:
         derivations: DerivationJobs,
         preparation: PagePreparation,
         pool: EnginePool,
+        attachments: Attachments,
         *,
         on_removed: Callable[[str], object],
     ) -> None:
@@ -46,7 +49,12 @@ class TraceOperations:
         self._derivations = derivations
         self._preparation = preparation
         self._pool = pool
+        self._attachments = attachments
         self._on_removed = on_removed
+
+    def recorded(self, trace_id: str) -> Trace:
+        """Return a trace in any state; raises `UnknownTrace`."""
+        return self._catalog.get(trace_id)
 
     def ready(self, trace_id: str) -> Trace:
         """Return a trace that is ready. If it is not, its ingest is prioritized.
@@ -89,6 +97,7 @@ class TraceOperations:
         await self._preparation.forget(trace_id)
         await self._pool.close_trace(trace_id, EngineFailed(f"The trace {trace_id} was deleted."))
         await asyncio.to_thread(self._folder.remove, trace_id)
+        await asyncio.to_thread(self._attachments.remove_orphans)
         self._on_removed(trace_id)
 
     async def _remove_record(self, trace_id: str) -> None:

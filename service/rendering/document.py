@@ -60,7 +60,7 @@ def render(
     with closing(Parts(columns / EVENTS)) as parts:
         report.base_ns = time_base(parts)
         events = EventWriter(tracks, report, args)
-        tables = _by_whole_times(_tables(parts, selection, summary))
+        tables = by_whole_times(_tables(parts, selection, summary))
         started = False
         for piece in chain(map(events.write, tables), map(_line, tracks.metadata())):
             if piece:
@@ -94,7 +94,7 @@ def _tables(parts: Parts, selection: Selection | None, summary: Summary) -> Iter
     return (table.select(SCHEMA.names) for table in cut_tables(parts, selection, summary))
 
 
-def _by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yield the tables, concatenated so that events with the same time are in one table; see `SAME_TIME_MAX`."""
     pending: pa.Table | None = None
     for table in tables:
@@ -111,6 +111,10 @@ def _by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def prepare() -> None:
     """Compile the machine code, or load it from the cache, before the first document needs it."""
+    EventWriter(TrackAssigner(Summary()), RenderReport(), "essential").write(small_table())
+
+
+def small_table() -> pa.Table:
+    """Return events that need all compiled code."""
     event = dict.fromkeys(SCHEMA.names) | {"position": 0, "ph": "s", "ts_ns": 0, "id": 1, "verbatim": False}
-    table = pa.Table.from_pylist([event, event | {"ph": "X", "args": "{}"}], SCHEMA)
-    EventWriter(TrackAssigner(Summary()), RenderReport(), "essential").write(table)
+    return pa.Table.from_pylist([event, event | {"ph": "X", "args": '{"a": 1}'}], SCHEMA)

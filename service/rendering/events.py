@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from service.rendering.flows import FlowMatcher
-from service.rendering.lanes import FLOW, OTHER, SLICE, LaneAssigner
+from service.rendering.lanes import FLOW, OTHER, SLICE
+from service.rendering.placement import LanePlacer
 from service.rendering.render_report import RenderReport
 from service.rendering.sanitizing import containing, counter_args, is_exact, plain, sanitized, suspects
 from service.rendering.text import (
@@ -20,11 +21,10 @@ from service.rendering.text import (
 )
 from service.rendering.time_base import SPAN_MAX, engine_times
 from service.rendering.tracks import TrackAssigner
-from service.store.flow_ids import LAUNCH_FLOWS
-from service.store.parts import METADATA, Flags, Ints, Part, Tracks, Words, mixed
+from service.store.parts import METADATA, Flags, Ints, Part, Words, mixed
 from service.trace.selection import ALWAYS
 from service.trace.selection_fields import Args
-from service.trace.summary import FLOW_PHASES, GPU_CATEGORIES
+from service.trace.summary import FLOW_PHASES
 from service.trace.text import Members, Number, read, written
 
 _ASYNC = ("b", "n", "e")
@@ -33,7 +33,6 @@ PHASES = ("X", "i", "I", "R", "B", "E", *_ASYNC, "C", *sorted(FLOW_PHASES))
 
 _CODES = {phase: code for code, phase in enumerate(PHASES)}
 _INSTANT = _CODES["i"]
-_ON_DEVICE = GPU_CATEGORIES | {"gpu_user_annotation"}
 _READ_KEYS = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_out"})
 _NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine treats other values as the end of the document
 _TEXT_IDS = 1 << 61  # first number that is assigned to an id that is not an integer
@@ -41,6 +40,15 @@ _TEXT_IDS = 1 << 61  # first number that is assigned to an id that is not an int
 _COLLECTIVE = b'"Collective name"'
 _JOINED_END = len(PHASES)
 _PHASE_TEXTS = PackedTexts.of([*(phase.encode() for phase in PHASES), b'f","bp":"e'])
+
+
+def shown_phases(part: Part) -> Ints:
+    """Return the index in `PHASES` of the phase that is shown for each event."""
+    own, words = part.coded("ph")
+    phases: Ints = np.array([_CODES.get(word, _INSTANT) for word in (*words, "")], np.int64)[own]
+    without_id = np.isin(phases, [_CODES[phase] for phase in _ASYNC]) & ~part.has("id") & ~part.has("id_text")
+    phases[without_id] = _INSTANT
+    return phases
 
 
 class EventWriter:
@@ -53,14 +61,12 @@ class EventWriter:
     """
 
     def __init__(self, assigner: TrackAssigner, report: RenderReport, args: Args) -> None:
-        self._assigner = assigner
         self._report = report
         self._kept_args = args
         self._categories = TextCache(lambda word: member("cat")(plain(word)))
         self._names = TextCache(lambda word: member("name")(plain(word)))
         self._rests = TextCache(self._rest_text)
-        self._tracks = Tracks()
-        self._lanes = LaneAssigner()
+        self._placer = LanePlacer(assigner)
         self._pids = np.zeros(0, np.int64)
         self._tids = np.zeros(0, np.int64)
         self._ids: dict[str, int] = {}
@@ -102,8 +108,9 @@ class EventWriter:
         starts, durations = self._times(part, is_slice)
         is_flow = np.isin(phases, [_CODES[phase] for phase in FLOW_PHASES])
         kinds = np.select([is_slice, is_flow], [SLICE, FLOW], OTHER)
-        lanes, joined = self._lanes.assign(self._track_numbers(part, phases), starts, starts + durations, kinds)
-        self._assign_new_lanes()
+        paired = np.isin(phases, [_CODES["B"], _CODES["E"]])
+        lanes, joined = self._placer.place(part, starts, starts + durations, kinds, paired)
+        self._number_new_lanes()
         always = np.ones(len(part), np.bool_)
         texts, modes = self._args(part, phases == _CODES["C"])
         modes[loose] = LEFT_OUT
@@ -130,14 +137,12 @@ class EventWriter:
 
     def _phases(self, part: Part, loose: Flags) -> Ints:
         """Return the code of the phase that the engine shows for each event. Count all events but loose ends."""
+        phases = shown_phases(part)
         own, words = part.coded("ph")
-        phases = np.array([_CODES.get(word, _INSTANT) for word in (*words, "")], np.int64)[own]
-        without_id = np.isin(phases, [_CODES[phase] for phase in _ASYNC]) & ~part.has("id") & ~part.has("id_text")
-        phases[without_id] = _INSTANT
         report = self._report
         for code, count in zip(*np.unique(phases[~loose], return_counts=True), strict=True):
             report.phases[PHASES[code]] += int(count)
-        changed = without_id | ((phases == _INSTANT) & ~part.which("ph", {"i"}.__contains__))
+        changed = (phases == _INSTANT) & ~part.which("ph", {"i"}.__contains__)
         for code, count in zip(*np.unique(own[changed], return_counts=True), strict=True):
             report.as_instants[words[code] if code >= 0 else ""] += int(count)
         return phases
@@ -151,31 +156,12 @@ class EventWriter:
         report.negative += int(negative.sum())
         return engine_times(starts, durations, report.base_ns)
 
-    def _track_numbers(self, part: Part, phases: Ints) -> Ints:
-        """Return the number of each event's track, in the encoding that `_assign_new_lanes` decodes.
-
-        Slices with separate begin and end events get a track of their own, where no end can match another slice.
-        """
-        tracks = self._tracks.of(part)
-        paired = np.isin(phases, [_CODES["B"], _CODES["E"]])
-        shared = np.array([self._assigner.is_shared(*key) for key in self._tracks.keys], np.bool_)
-        if not shared.any():
-            return 4 * tracks + 2 * paired
-        on_device = part.which("cat", _ON_DEVICE.__contains__)
-        on_device |= part.which("ph", {"f"}.__contains__) & part.which("cat", LAUNCH_FLOWS.__contains__)
-        return 4 * tracks + 2 * paired + (on_device & shared[tracks])
-
-    def _assign_new_lanes(self) -> None:
-        """Assign processes and threads to new lanes."""
-        if len(self._lanes) == len(self._pids):
-            return
-        tracks = []
-        for lane in range(len(self._pids), len(self._lanes)):
-            number, nth = self._lanes.track_of(lane)
-            pid, tid = self._tracks.keys[number // 4]
-            tracks.append(self._assigner.assign(pid, tid, nth, on_device=number % 2 == 1))
-        self._pids = np.concatenate([self._pids, [track.pid for track in tracks]])
-        self._tids = np.concatenate([self._tids, [track.tid for track in tracks]])
+    def _number_new_lanes(self) -> None:
+        """Add the processes and threads of new lanes."""
+        tracks = self._placer.tracks[len(self._pids) :]
+        if tracks:
+            self._pids = np.concatenate([self._pids, [track.pid for track in tracks]])
+            self._tids = np.concatenate([self._tids, [track.tid for track in tracks]])
 
     def _ids_of(self, part: Part) -> tuple[Ints, Flags]:
         """Return the ids of events as integers, and flags of the events that have an id."""

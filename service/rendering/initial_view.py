@@ -17,13 +17,12 @@ from service.cutting.rows import RowSelector, nothing_selected
 from service.rendering.sanitizing import plain
 from service.rendering.time_base import SPAN_MAX, engine_times, time_base
 from service.rendering.view import EngineSlice, InitialView
-from service.store.census import key_of
 from service.store.folder import EVENTS
 from service.store.parts import TRACK, Flags, Ints, Part, Parts
 from service.trace.errors import AmbiguousSlice, UnknownSlice
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
-from service.trace.summary import FLOW_PHASES, Summary
+from service.trace.summary import FLOW_PHASES, Summary, key_of
 
 MARGIN = 0.03
 """Margin on each side of a selection's time, as a fraction of that time."""

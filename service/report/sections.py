@@ -243,10 +243,16 @@ def snapshot_memory(answer: Answer) -> Sequence[Block]:
         "rank": "Rank", "device": "GPU", "site": "Allocated at", "steps": "Steps that leave blocks",
         "of_steps": "Of steps", "left_bytes": "Left", "left_per_step_bytes": "Per step",
     }  # fmt: skip
+    step_columns = {
+        "rank": "Rank", "device": "GPU", "name": "Step", "start_bytes": "At its start", "peak_bytes": "Peak",
+        "end_bytes": "At its end", "allocated_bytes": "Allocated", "kept_bytes": "Of these, never freed",
+    }  # fmt: skip
     blocks = [
         _table("Memory of each GPU", answer, "devices", device_columns),
         _table("What held memory at the peak", answer, "peak_stacks", stack_columns, by="held_bytes"),
     ]
+    if answer.rows("steps"):
+        blocks.append(_table("Memory of each step", answer, "steps", step_columns))
     if answer.rows("leaks"):
         title = "Stacks that leave memory behind in several steps"
         blocks.append(_table(title, answer, "leaks", leak_columns, by="left_bytes"))

@@ -62,9 +62,9 @@ class Trace:
         sha256: digest of the original; empty if the service made the trace from other traces.
         parent: id of the trace that it was cut out of.
         selection: the selection by which it was cut out, as a JSON object in the form of the version that cut it.
-        path: path of the original, if it is outside of the data folder.
+        path: path of the original, or URL of the object, if it is outside of the data folder.
         path_mark: mark by which changes of an original that other programs can write are detected; see
-            `service.store.external_files`.
+            `service.store.external_files` and `service.store.external_objects`.
         original_removed: whether its original was removed, because files of its format hold secrets.
         job: id of its last ingest.
     """
@@ -167,6 +167,20 @@ class Catalog:
             record_created(db, f"trace/{trace_id}")
         return self.get(trace_id)
 
+    def queue_again(self, trace_id: str, *, priority: int) -> Trace:
+        """Queue the ingest of a failed trace again, unless another call did, and return the trace."""
+        with self._transaction() as db:
+            update = db.execute(
+                "UPDATE trace SET state = ?, error = NULL WHERE id = ? AND state = ?",
+                (State.QUEUED, trace_id, State.FAILED),
+            )
+            if update.rowcount:
+                db.execute(
+                    "INSERT INTO job (kind, trace, state, priority, created_ns) VALUES (?, ?, 'queued', ?, ?)",
+                    (INGEST, trace_id, priority, time.time_ns()),
+                )
+        return self.get(trace_id)
+
     def get(self, trace_id: str) -> Trace:
         """Return the trace with an id; raises `UnknownTrace`."""
         rows = self._rows(f"{_SELECT} WHERE id = ?", (trace_id,))
@@ -201,6 +215,14 @@ class Catalog:
             " AND instr(casefold(name), casefold(?)) AND (? IS NULL OR parent = ?) AND (? IS NULL OR group_id = ?)"
             " ORDER BY created_ns DESC, id DESC LIMIT ?",
             (*(after or ((1 << 63) - 1, "")), state, state, name, parent, parent, group, group, limit),
+        )
+        return [_trace(row) for row in rows]
+
+    def ready_of_rank(self, group: str, rank: int | None) -> list[Trace]:
+        """Return the ready traces of a rank in a group, the oldest first; None stands for those of unknown rank."""
+        rows = self._rows(
+            f"{_SELECT} WHERE group_id = ? AND summary ->> '$.rank' IS ? AND state = 'ready' ORDER BY created_ns, id",
+            (group, rank),
         )
         return [_trace(row) for row in rows]
 
@@ -268,6 +290,10 @@ class Catalog:
         self.get(trace_id)
         with self._transaction() as db:
             db.execute("DELETE FROM trace WHERE id = ?", (trace_id,))
+            # in the same transaction, so that the object of a direct upload is removed even after a crash
+            db.execute(
+                "UPDATE direct_upload SET ended_ns = ifnull(ended_ns, ?) WHERE id = ?", (time.time_ns(), trace_id)
+            )
             db.execute(
                 "UPDATE job SET state = 'cancelled', ended_ns = ? WHERE trace = ? AND kind = ?"
                 " AND state IN ('queued', 'running')",

@@ -1,62 +1,54 @@
-"""Computation of a trace's summary from its columns."""
+"""Census of a trace: its summary, from its events while they are written."""
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from service.store.anomalies import note_anomalies
 from service.store.database import open_database, spill_errors
 from service.store.folder import EVENTS
+from service.store.parts import METADATA, Flags, Part
+from service.store.steps import steps_of
+from service.store.tally import Tally
 from service.trace.health import Health
 from service.trace.rank import distributed_info, merged_ranks, rank_of, whole_number, world_size_of
 from service.trace.summary import (
     GPU_CATEGORIES,
     HOST_CATEGORIES,
     LAUNCH_PATTERN,
+    STEP_PREFIX,
     TIMELESS_PHASES,
     Bounds,
     Device,
     Key,
-    Step,
     Summary,
     Thread,
+    key_of,
 )
-from service.trace.text import decoded, without_halves
+from service.trace.text import without_halves
 
 THREADS = 2
+_ROWS_AT_ONCE = 10_000
+_TIME_MAX = np.iinfo(np.int64).max
 
-_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _NAMING = {"process_name": "name", "process_labels": "labels", "thread_name": "name"}
 """Metadata events that name a process or thread, and the argument that holds the name."""
 
-END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() ignores nulls; try() is null on overflow
-"""SQL expression of an event's end in ns."""
-
-_TALLY = f"""
+_TALLY = """
 CREATE TEMP TABLE tally AS
 SELECT
     * REPLACE (coalesce(ph, '') AS ph, coalesce(cat, '') AS cat),
     coalesce(cat IN $work, false) AS is_work,
     coalesce(ph IN $timeless, false) AS is_timeless
-FROM (
-    SELECT
-        ph, cat, pid, pid_text, tid, tid_text, device, stream,
-        count(*) AS events,
-        min(ts_ns) AS start_ns,
-        max({END}) AS end_ns,
-        count(ts_ns) AS timed,
-        count(*) FILTER (ts_ns < 0) AS before_zero,
-        count(*) FILTER (ts_ns = 0) AS at_zero,
-        count(dur_ns) AS lasting,
-        count(*) FILTER (dur_ns < 0) AS negative
-    FROM events GROUP BY ALL
-)
-"""  # noqa: S608 - made of constants
+FROM tallied
+"""
 _COUNTS = "SELECT ph, cat, sum(events)::BIGINT FROM tally GROUP BY ALL ORDER BY ALL"
 _BOUNDS = "SELECT min(start_ns), max(end_ns) FROM tally WHERE NOT is_timeless"
 _TRACKS = f"""
@@ -74,15 +66,8 @@ _DEVICES = """
 SELECT device, sum(events)::BIGINT, min(start_ns), max(end_ns) FROM tally
 WHERE is_work AND device NOTNULL GROUP BY device
 """
-_STEPS = f"""
-SELECT name, ts_ns, {END}, cat, pid, pid_text, tid, tid_text FROM events
-WHERE ph = 'X' AND starts_with(name, 'ProfilerStep#') AND ts_ns NOTNULL
-ORDER BY ts_ns, {END} DESC, position
-"""  # noqa: S608 - made of constants
-_NAMES = """
-SELECT name, pid, pid_text, tid, tid_text, args FROM events
-WHERE ph = 'M' AND name IN $naming AND args NOTNULL ORDER BY position
-"""
+_NAME_COLUMNS = ("name", "pid", "pid_text", "tid", "tid_text", "args", "position")
+_STEP_COLUMNS = ("name", "ts_ns", "dur_ns", "cat", "pid", "pid_text", "tid", "tid_text", "position")
 
 
 class _Track(NamedTuple):
@@ -110,58 +95,109 @@ def open_events(folder: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def take_census(
-    folder: Path, envelope: Mapping[str, Any], health: Health, *, file_name: str, packed: str | None
-) -> Summary:
-    """Compute the summary of a trace.
+class Census:
+    """The census of a trace. Takes all of its events, in order of time."""
 
-    Args:
-        folder: folder of its columns.
-        envelope: the document's members except for its events.
-        health: the trace's health so far, to which anomalies of the events are added.
-        file_name: name of the trace's file, which may contain the rank.
-        packed: format of the trace's file, or None if there is no file.
+    def __init__(self) -> None:
+        self._tally = Tally()
+        self._names: dict[tuple[Key, ...], tuple[int, str]] = {}
+        self._steps: list[tuple[Any, ...]] = []
 
-    Raises:
-        DiskFull: the disk had no room to spill.
-    """
-    host, backend = envelope.get("host_name"), distributed_info(envelope).get("backend")
-    with spill_errors(), open_events(folder) as db:
-        db.execute(_TALLY, {"work": list(GPU_CATEGORIES), "timeless": list(TIMELESS_PHASES)})
-        names = _names(db)
-        tracks = _tracks(db)
-        processes: Counter[Key] = Counter()
-        for (pid, _), track in tracks.items():
-            processes[pid] += track.events
-        summary = Summary(
-            format=packed,
-            rank=rank_of(envelope, file_name),
-            world_size=world_size_of(envelope),
-            backend=backend if isinstance(backend, str) else None,
-            host=host if isinstance(host, str) else None,
-            bounds=_bounds(*db.execute(_BOUNDS).fetchall()[0]),
-            base_ns=whole_number(envelope.get("baseTimeNanoseconds")),
-            counts={f"{ph}|{cat}": events for ph, cat, events in db.execute(_COUNTS).fetchall()},
-            processes=[
-                {
-                    "pid": pid,
-                    "name": names.get(("process_name", pid)),
-                    "labels": names.get(("process_labels", pid)),
-                    "events": processes[pid],
-                }
-                for pid in sorted(processes, key=lambda pid: _ordered([pid]))
-            ],
-            threads=[
-                _thread(pid, tid, names.get(("thread_name", pid, tid)), tracks[pid, tid])
-                for pid, tid in sorted(tracks, key=_ordered)
-            ],
-            devices=_devices(db, envelope.get("deviceProperties")),
-            streams=[f"{device}/{stream}" for device, stream in db.execute(_STREAMS).fetchall()],
-            steps=steps_in(db),
-            ranks=merged_ranks(envelope),
-        )
-        note_anomalies(db, envelope, summary, health)
-    return summary
+    def add(self, part: Part) -> None:
+        """Add the next events, at least one."""
+        self._tally.add(part)
+        for kind, *row in _rows(part, _NAME_COLUMNS, part.which("ph", METADATA) & part.has("args")):
+            if kind in _NAMING:
+                self._add_name(kind, *row)
+        (names,) = part.table["name"].chunks  # a list of all of its words would take long
+        is_step = np.append(pc.starts_with(names.dictionary, STEP_PREFIX).to_numpy(zero_copy_only=False), False)
+        if is_step.any():
+            chosen = part.slices & part.has("ts_ns") & is_step[names.indices.fill_null(-1).to_numpy()]
+            for name, start, last, *place in _rows(part, _STEP_COLUMNS, chosen):
+                end = start + max(last or 0, 0)
+                self._steps.append((name, start, end if end <= _TIME_MAX else start, *place))
+
+    def _add_name(
+        self, kind: str, pid: int | None, pid_text: str | None, tid: int | None, tid_text: str | None, args: str,
+        position: int,
+    ) -> None:  # fmt: skip
+        """Note the name in a metadata event; of several names, the last one in the file counts."""
+        arguments = json.loads(args, parse_int=float)  # integers may be longer than Python accepts
+        name = arguments.get(_NAMING[kind]) if isinstance(arguments, dict) else None
+        if isinstance(name, str):
+            key = (kind, key_of(pid, pid_text)) + ((key_of(tid, tid_text),) if kind == "thread_name" else ())
+            before, _ = self._names.get(key, (position, ""))
+            if before <= position:
+                self._names[key] = position, without_halves(name)
+
+    def summary(
+        self, folder: Path, envelope: Mapping[str, Any], health: Health, *, file_name: str, packed: str | None
+    ) -> Summary:
+        """Return the summary of the trace.
+
+        Args:
+            folder: folder of its columns, which are written.
+            envelope: the document's members except for its events.
+            health: the trace's health so far, to which anomalies of the events are added.
+            file_name: name of the trace's file, which may contain the rank.
+            packed: format of the trace's file, or None if there is no file.
+
+        Raises:
+            DiskFull: the disk had no room to spill.
+        """
+        host, backend = envelope.get("host_name"), distributed_info(envelope).get("backend")
+        with spill_errors(), open_events(folder) as db:
+            db.register("tallied", self._tally.table())
+            db.execute(_TALLY, {"work": list(GPU_CATEGORIES), "timeless": list(TIMELESS_PHASES)})
+            tracks = _tracks(db)
+            processes: Counter[Key] = Counter()
+            for (pid, _), track in tracks.items():
+                processes[pid] += track.events
+            summary = Summary(
+                format=packed,
+                rank=rank_of(envelope, file_name),
+                world_size=world_size_of(envelope),
+                backend=backend if isinstance(backend, str) else None,
+                host=host if isinstance(host, str) else None,
+                bounds=_bounds(*db.execute(_BOUNDS).fetchall()[0]),
+                base_ns=whole_number(envelope.get("baseTimeNanoseconds")),
+                counts={f"{ph}|{cat}": events for ph, cat, events in db.execute(_COUNTS).fetchall()},
+                processes=[
+                    {
+                        "pid": pid,
+                        "name": self._name("process_name", pid),
+                        "labels": self._name("process_labels", pid),
+                        "events": processes[pid],
+                    }
+                    for pid in sorted(processes, key=lambda pid: _ordered([pid]))
+                ],
+                threads=[
+                    _thread(pid, tid, self._name("thread_name", pid, tid), tracks[pid, tid])
+                    for pid, tid in sorted(tracks, key=_ordered)
+                ],
+                devices=_devices(db, envelope.get("deviceProperties")),
+                streams=[f"{device}/{stream}" for device, stream in db.execute(_STREAMS).fetchall()],
+                steps=steps_of(row[:-1] for row in sorted(self._steps, key=lambda row: (row[1], -row[2], row[-1]))),
+                ranks=merged_ranks(envelope),
+            )
+            note_anomalies(db, envelope, summary, health)
+        return summary
+
+    def _name(self, *key: Key) -> str | None:
+        return self._names[key][1] if key in self._names else None
+
+
+def _rows(part: Part, columns: Sequence[str], chosen: Flags) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of some columns of the chosen events."""
+    rows = np.flatnonzero(chosen)
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        few = part.table.select(columns).take(pa.array(rows[first : first + _ROWS_AT_ONCE]))
+        yield from zip(*(_plain(few[name]).to_pylist() for name in columns), strict=True)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without a dictionary, whose values take long to list one by one."""
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
 def _thread(pid: Key, tid: Key, name: str | None, track: _Track) -> Thread:
@@ -188,36 +224,6 @@ def _tracks(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, Key], _Track]:
     return tracks
 
 
-def _names(db: duckdb.DuckDBPyConnection) -> dict[tuple[Key, ...], str]:
-    """Return the names of processes and threads from metadata events; of several names, the last one counts."""
-    names: dict[tuple[Key, ...], str] = {}
-    rows = db.execute(_NAMES, {"naming": list(_NAMING)})
-    while batch := rows.fetchmany(10_000):
-        for kind, pid, pid_text, tid, tid_text, args in batch:
-            arguments = json.loads(args, parse_int=float)  # integers may be longer than Python accepts
-            name = arguments.get(_NAMING[kind]) if isinstance(arguments, dict) else None
-            if isinstance(name, str):
-                key = (kind, key_of(pid, pid_text)) + ((key_of(tid, tid_text),) if kind == "thread_name" else ())
-                names[key] = without_halves(name)
-    return names
-
-
-def steps_in(db: duckdb.DuckDBPyConnection) -> list[Step]:
-    """Return the steps that host annotations in ``events`` mark, by start; of equal starts the longest comes first."""
-    return [
-        {
-            "number": int(match[1]),
-            "name": name,
-            "start_ns": start,
-            "end_ns": end,
-            "pid": key_of(pid, pid_text),
-            "tid": key_of(tid, tid_text),
-        }
-        for name, start, end, category, pid, pid_text, tid, tid_text in db.execute(_STEPS).fetchall()
-        if category not in {"gpu_user_annotation", *GPU_CATEGORIES} and (match := _STEP.fullmatch(name))
-    ]
-
-
 def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[Device]:
     described = {
         entry["id"]: entry
@@ -239,20 +245,6 @@ def _devices(db: duckdb.DuckDBPyConnection, properties: object) -> list[Device]:
             }
         )
     return devices
-
-
-def key_of(number: int | None, text: str | None) -> Key:
-    """Return a pid or tid as an integer or a string. Other JSON values become their text, and a missing value "".
-
-    Args:
-        number: the value, if it is a 64-bit integer.
-        text: the JSON text of any other value; None if the value is missing.
-    """
-    if number is not None:
-        return number
-    if text is None:
-        return ""
-    return decoded(text[1:-1].encode()) if text.startswith('"') else text
 
 
 def _ordered(track: Iterable[Key]) -> list[tuple[bool, Key]]:

@@ -5,6 +5,7 @@ disk with compression. At the end, all runs are merged, one interval of time (a 
 """
 
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,17 +14,23 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from service.store.flow_ids import METADATA_KEY, FlowIds, encoded, flow_ids_of
+from service.store import flow_ids, work_tracks
+from service.store.flow_ids import FlowIds, flow_ids_of
 from service.store.folder import COLUMNS_VERSION, EVENTS, disk_errors
+from service.store.work_tracks import WorkTracks
+from service.streaming.ahead import read_ahead
+from service.streaming.integers import ints
 from service.streaming.schema import SCHEMA
 
 ROW_GROUP = 1 << 15
 RUN_ROWS = 1 << 17
 _BATCH_ROWS = 1 << 14  # rows of a run that are read at a time
-_SLAB_ROWS = 1 << 17
+_SLAB_ROWS = 1 << 16
 _RUNS_AHEAD = 2  # runs that may be sorted while more batches arrive
+_WRITES_AHEAD = 2  # slabs that may wait to be written
 _UNTIMED = np.iinfo(np.int64).max  # events without a time sort last
 
 _ENCODINGS = {  # measured: the smallest for each column, and no slower than others
@@ -99,14 +106,17 @@ class ColumnsWriter:
             runs.append(_Run.sorted(self._batches))
             self._batches = []
         with disk_errors(), EventsFile(self._folder, MERGED if ranks else SCHEMA) as file:
-            written: Future[None] | None = None
-            for slab in (with_ranks(events, ranks) if ranks else events for events in _merged(runs)):
-                if written:
-                    written.result()
-                written = self._threads.submit(file.write, slab)
-                on_slab(slab)
-            if written:
-                written.result()
+            slabs = (with_ranks(events, ranks) if ranks else events for events in _merged(runs))
+            with ThreadPoolExecutor(1, "file") as thread:
+                writes: deque[Future[None]] = deque()
+                for slab in read_ahead(slabs, "slabs"):
+                    while len(writes) > _WRITES_AHEAD:
+                        writes.popleft().result()
+                    writes.append(thread.submit(file.encode, slab))
+                    file.note(slab)
+                    on_slab(slab)
+                for write in writes:
+                    write.result()
         return self._position
 
 
@@ -118,6 +128,7 @@ class EventsFile:
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._flow_ids: list[FlowIds] = []
+        self._work_tracks = WorkTracks()
         self._file = pq.ParquetWriter(
             folder / EVENTS,
             schema.with_metadata({"tracedock.columns": COLUMNS_VERSION}),
@@ -138,19 +149,34 @@ class EventsFile:
 
     def write(self, events: pa.Table) -> None:
         """Write the next events, whose columns have one chunk each, as parts of at most `ROW_GROUP` events."""
+        self.encode(events)
+        self.note(events)
+
+    def encode(self, events: pa.Table) -> None:
+        """Write events alone; `note` takes the same events, perhaps in another thread."""
         self._file.write_table(events, row_group_size=ROW_GROUP)
+
+    def note(self, events: pa.Table) -> None:
+        """Note what the file's metadata says about events; see `encode`."""
         firsts = range(0, max(len(events), 1), ROW_GROUP)
         self._flow_ids += (flow_ids_of(events.slice(first, ROW_GROUP)) for first in firsts)
+        self._work_tracks.add(events)
 
     def close(self) -> None:
         """Complete the file."""
         if self._file.is_open:
-            self._file.add_key_value_metadata({METADATA_KEY: encoded(self._flow_ids)})
+            texts = {
+                flow_ids.METADATA_KEY: flow_ids.encoded(self._flow_ids),
+                work_tracks.METADATA_KEY: self._work_tracks.encoded(),
+            }
+            self._file.add_key_value_metadata(texts)
         self._file.close()
 
 
 def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:
     """Return the events with a column ``rank``: the rank of the event's process, or null if it has none."""
+    if not ranks:
+        return events.append_column(MERGED.field("rank"), pa.nulls(len(events), pa.int64()))
     pids = np.array(sorted(ranks))
     values = np.array([ranks[pid] for pid in pids.tolist()])
     of_events = events["pid"].fill_null(_UNTIMED).to_numpy()
@@ -190,7 +216,7 @@ class _Run:
         """Remove the events before a time from the run, or all if the time is None, and return them."""
         pieces: list[pa.Table] = []
         while (table := self._next()) is not None:
-            size = len(table) if time is None else int(np.searchsorted(_times(table), time))
+            size = len(table) if time is None else int(np.searchsorted(ints(table["ts_ns"], _UNTIMED), time))
             if size:
                 pieces.append(table.slice(0, size))
             if size < len(table):
@@ -246,11 +272,13 @@ def _one_by_one(runs: list[_Run], before: int | None) -> Iterator[pa.Table]:
 def by_time(table: pa.Table) -> tuple[pa.Table, Times]:
     """Return the rows in one chunk, stably sorted by time, and their times; untimed events come last."""
     table = table.unify_dictionaries().combine_chunks()
-    times = _times(table)
+    times = ints(table["ts_ns"], _UNTIMED)
+    if (times[:-1] <= times[1:]).all():
+        return table, times
     order = np.argsort(times, kind="stable")
-    return table.take(pa.array(order)), times[order]
-
-
-def _times(table: pa.Table) -> Times:
-    times: Times = table["ts_ns"].fill_null(_UNTIMED).to_numpy()
-    return times
+    rows = pa.array(order)
+    columns = [
+        column if column.null_count == len(table) else pc.take(column, rows, boundscheck=False)
+        for column in table.columns
+    ]
+    return pa.table(columns, table.schema), times[order]

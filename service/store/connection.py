@@ -100,6 +100,27 @@ _MIGRATIONS = {
     6: (  # version 6 keeps all originals
         "ALTER TABLE trace ADD COLUMN original_removed INTEGER NOT NULL DEFAULT 0;"
     ),
+    7: "".join(  # version 7 has no direct uploads
+        [
+            "CREATE TABLE direct_upload (id TEXT PRIMARY KEY, url TEXT NOT NULL, name TEXT NOT NULL,",
+            " size INTEGER NOT NULL, group_name TEXT, priority INTEGER NOT NULL, client TEXT NOT NULL,",
+            " url_expires_ns INTEGER NOT NULL, expires_ns INTEGER NOT NULL, ended_ns INTEGER, removed_ns INTEGER)",
+            " STRICT; CREATE INDEX direct_upload_ended ON direct_upload (ended_ns);",
+        ]
+    ),
+    8: "".join(  # version 8 has no attachments
+        [
+            "CREATE TABLE attachment (id TEXT PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL,",
+            " trace TEXT REFERENCES trace (id) ON DELETE SET NULL,",
+            " group_id TEXT REFERENCES run_group (id) ON DELETE SET NULL,",
+            " rank INTEGER, size INTEGER NOT NULL, sha256 TEXT NOT NULL, created_ns INTEGER NOT NULL) STRICT;",
+            "CREATE INDEX attachment_trace ON attachment (trace);",
+            "CREATE INDEX attachment_group ON attachment (group_id);",
+        ]
+    ),
+    9: (  # version 9 lacks the index that finds the traces of a rank without reading the summaries of its run
+        "CREATE INDEX trace_rank ON trace (group_id, summary ->> '$.rank');"
+    ),
 }
 SCHEMA_VERSION = max(_MIGRATIONS) + 1
 """Version of the catalog's tables; a further migration raises it."""

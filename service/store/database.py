@@ -10,6 +10,8 @@ import duckdb
 from service.trace.errors import DiskFull
 
 MEMORY_MAX = 512 << 20
+END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() ignores nulls; try() is null on overflow
+"""SQL expression of an event's end in ns."""
 _spill_limit: dict[str, str] = {}
 """DuckDB's setting that limits the spilled bytes of a connection; empty if this process has no limit."""
 

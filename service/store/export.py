@@ -9,8 +9,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,8 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
+from service.store.column_files import ColumnFile, ColumnFolder
 from service.store.database import open_database, spill_errors
 from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS, disk_errors, unreadable
+from service.store.locations.ranged import RangedFolder
 from service.trace.errors import ExportFailed, ResultTooLarge
 from service.trace.secrets import SUSPECT, redacted_json
 
@@ -41,6 +43,8 @@ _SEPARATOR = "\x1e"  # occurs in no JSON text
 _START = f",{_SEPARATOR}".encode()
 """The text before each event."""
 _ON_LINES = bytes.maketrans(f"{_SEPARATOR}\r\n".encode(), b"\n  ")  # line breaks inside an event become spaces
+EVENT_SEPARATOR = b",\n"
+"""The bytes between two events of `event_texts`, which no event has."""
 HEAVY = 64 << 20
 """Size in bytes of a row group (up to 32,768 events) above which its events are read in small batches."""
 _REPEATED = 16 << 20
@@ -80,7 +84,7 @@ def document(columns: Path, *, order: Order = "time", redact: bool = False) -> I
             yield from _document(text, _blocks(db, rows, {"file": str(file)}, sizes, redact=redact))
 
 
-def document_from(tables: Iterator[pa.Table], text: bytes, columns: Path, *, redact: bool) -> Iterator[bytes]:
+def document_from(tables: Iterator[pa.Table], text: bytes, columns: ColumnFolder, *, redact: bool) -> Iterator[bytes]:
     """Yield the document of some tables, in pieces of a few MB; see `document`.
 
     Args:
@@ -100,6 +104,29 @@ def document_from(tables: Iterator[pa.Table], text: bytes, columns: Path, *, red
         yield from _document(text, _blocks(db, "cut", {}, sizes, redact=redact))
 
 
+@contextmanager
+def event_texts(columns: ColumnFolder, *, redact: bool) -> Iterator[Callable[[pa.Table], Iterator[bytes]]]:
+    """Yield a function that returns the events of a table as JSON, many at a time, with `EVENT_SEPARATOR` between them.
+
+    Args:
+        columns: folder of the columns that the events come from.
+        redact: whether to hide secrets.
+
+    Raises:
+        ExportFailed: the columns can't be read.
+        DiskFull: the disk had no room.
+    """
+    sizes = _Sizes.of(columns / EVENTS)
+    with _connected(columns, sizes) as db:
+
+        def texts(table: pa.Table) -> Iterator[bytes]:
+            db.register("copied", _reader(table.schema, table.to_batches(max_chunksize=BATCH)))
+            for block in _blocks(db, "copied", {}, sizes, redact=redact):
+                yield block.translate(_ON_LINES)[len(_START) :]
+
+        yield texts
+
+
 class _Sizes(NamedTuple):
     """Flags of texts that are too large for DuckDB, which works on thousands of events at a time.
 
@@ -112,10 +139,10 @@ class _Sizes(NamedTuple):
     long: bool
 
     @classmethod
-    def of(cls, events: Path) -> "_Sizes":
+    def of(cls, events: ColumnFile) -> "_Sizes":
         """Read the sizes from a file of columns; raises `ExportFailed`."""
         try:
-            metadata = pq.read_metadata(events)
+            metadata = pq.read_metadata(events if isinstance(events, Path) else events.open("rb"))
         except (OSError, pa.ArrowException) as error:
             raise unreadable(events, error) from error
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -212,7 +239,12 @@ def envelope_members(columns: Path) -> bytes:
         ExportFailed: the envelope can't be read.
         ResultTooLarge: the envelope has more than `ENVELOPE_MAX` bytes.
     """
-    text = envelope(columns, redact=False, limit=ENVELOPE_MAX)
+    with suppress(OSError):  # which `envelope` reports
+        if (size := (columns / ENVELOPE).stat().st_size) > ENVELOPE_MAX:
+            raise ResultTooLarge(
+                f"The envelope has {size} bytes; at most {ENVELOPE_MAX} are shown.", limit=ENVELOPE_MAX
+            )
+    text = envelope(columns, redact=False)
     member, _, end = _place_of_events(text)
     if member is None:
         return b"{}"
@@ -224,23 +256,18 @@ def envelope_members(columns: Path) -> bytes:
     return _without_secrets(before + after)
 
 
-def envelope(columns: Path, *, redact: bool, limit: int | None = None) -> bytes:
+def envelope(columns: ColumnFolder, *, redact: bool) -> bytes:
     """Return the envelope: the text of the document without events, and without secrets if `redact` is true.
 
     Args:
         columns: folder of the trace's columns.
         redact: whether to hide secrets.
-        limit: largest size of the envelope in bytes; None for no limit.
 
     Raises:
         ExportFailed: the envelope can't be read.
-        ResultTooLarge: the envelope has more than `limit` bytes.
     """
-    path = columns / ENVELOPE
     try:
-        if limit is not None and (size := path.stat().st_size) > limit:
-            raise ResultTooLarge(f"The envelope has {size} bytes; at most {limit} are shown.", limit=limit)
-        text = path.read_bytes()
+        text = (columns / ENVELOPE).read_bytes()
     except OSError as error:
         raise ExportFailed(f"The trace's envelope can't be read: {error.strerror}.") from error
     return _without_secrets(text) if redact else text
@@ -264,8 +291,10 @@ def _without_secrets(text: bytes) -> bytes:
     return redacted_json(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-def spill_of(columns: Path, pid: int) -> Path:
+def spill_of(columns: ColumnFolder, pid: int) -> Path:
     """Return the folder into which the process `pid` spills. Code that ends that process must remove the folder."""
+    if isinstance(columns, RangedFolder):
+        return columns.scratch / f"spill-{pid}"
     return columns.with_name(f"{columns.name}.spill-{pid}")
 
 
@@ -294,7 +323,7 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
 
 
 @contextmanager
-def _connected(columns: Path, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connected(columns: ColumnFolder, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection that writes text; its errors become `ExportFailed` or `DiskFull`."""
     spill, threads = spill_of(columns, os.getpid()), 1 if sizes.heavy else min(THREADS_MAX, os.cpu_count() or 1)
     try:

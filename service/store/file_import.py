@@ -1,4 +1,4 @@
-"""Import of files on the server's disk as originals: linked, copied, or referenced in place."""
+"""Import of files and objects as originals: linked, copied, or referenced in place."""
 
 import fcntl
 import hashlib
@@ -11,6 +11,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import IO, BinaryIO, Literal, cast
 
+from service.store.bucket_roots import ObjectCandidate
 from service.store.external_files import check_unchanged, mark_of, open_external
 from service.store.folder import Folder, disk_errors, sync_folder
 from service.store.room import Room
@@ -100,6 +101,26 @@ class FileImporter:
                 raise
             return received
 
+    def import_object(self, candidate: ObjectCandidate, trace_id: str, mode: Mode) -> Received:
+        """Make an object the original of a trace: ``auto`` and ``reference`` leave it in place, other modes copy it.
+
+        It is read once for its digest, so that traces with the same bytes are recognised.
+
+        Raises:
+            SourceChanged: another program has replaced or removed it.
+            LocationError: the bucket can't be used.
+            EmptyBody, TooLarge: it is empty, or larger than the limit.
+            InsufficientStorage, DiskFull: there is no space for it, or none for the columns of further traces.
+        """
+        self._check_size(candidate.size())
+        stays = mode in ("auto", "reference")
+        self._room.check(0 if stays else candidate.size())
+        with candidate.open() as source:
+            if not stays:
+                return self.copy(source, trace_id)
+            digest = self._digest(source)
+        return Received(candidate.size(), digest, candidate.key, candidate.mark())
+
     def copy(self, source: BinaryIO | IO[bytes] | FileIO, trace_id: str) -> Received:
         """Make the content of a stream the original of a trace; raises as `import_file` does."""
         with Upload(self._folder, trace_id, limit=self._limit) as upload:
@@ -118,19 +139,13 @@ class FileImporter:
             IngestError: the compressed data are damaged.
         """
         with BufferedReader(FileIO(_open(path))) as file:
-            chunks = plain_chunks(cast("BufferedReader", file))
-            try:
-                self._check_names(os.fstat(file.fileno()))
-                with tarfile.open(fileobj=cast("IO[bytes]", _Chunks(chunks)), mode="r|", tarinfo=_Info) as archive:
-                    while info := archive.next():
-                        name = info.name.rpartition("/")[2]
-                        if info.isreg():
-                            yield ArchiveMember(name, info.size, archive.extractfile(info))
-                        elif not info.isdir():
-                            yield ArchiveMember(name, 0, None, "It is not a regular file.")
-                        archive.members = []  # type: ignore[attr-defined] # else tarfile collects all members
-            except tarfile.TarError as error:
-                raise ImportRefused(f"The archive is damaged: {error}.") from error
+            self._check_names(os.fstat(file.fileno()))
+            yield from _members(cast("BufferedReader", file))
+
+    def object_members(self, archive: ObjectCandidate) -> Generator[ArchiveMember]:
+        """Yield the members of an archive in a bucket, as `members` does; raises a `LocationError`, too."""
+        with archive.open() as file:
+            yield from _members(file)
 
     def _check_names(self, status: os.stat_result) -> None:
         """Raise `ImportRefused` if a file has hard links other than its own name and those in the data folder."""
@@ -189,12 +204,28 @@ class FileImporter:
             raise
         return Received(size, digest, mark=mark if keeps_mark else None)
 
-    def _digest(self, file: FileIO) -> str:
+    def _digest(self, file: FileIO | BufferedReader) -> str:
         digest = hashlib.sha256()
         while block := file.read(BLOCK):
             self._on_bytes(len(block))
             digest.update(block)
         return digest.hexdigest()
+
+
+def _members(archive_file: BufferedReader) -> Generator[ArchiveMember]:
+    """Yield the members of an open archive; see `FileImporter.members`."""
+    chunks = plain_chunks(archive_file)
+    try:
+        with tarfile.open(fileobj=cast("IO[bytes]", _Chunks(chunks)), mode="r|", tarinfo=_Info) as archive:
+            while info := archive.next():
+                name = info.name.rpartition("/")[2]
+                if info.isreg():
+                    yield ArchiveMember(name, info.size, archive.extractfile(info))
+                elif not info.isdir():
+                    yield ArchiveMember(name, 0, None, "It is not a regular file.")
+                archive.members = []  # type: ignore[attr-defined] # else tarfile collects all members
+    except tarfile.TarError as error:
+        raise ImportRefused(f"The archive is damaged: {error}.") from error
 
 
 class _Chunks:

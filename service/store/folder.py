@@ -6,20 +6,22 @@ audit.log           the audit log; older parts in audit.log.1 and so on
 lock                locked by the server that uses the folder
 incoming/           unfinished uploads and large results; at each start all but resumable uploads are removed
 originals/{id}      the original bytes of a trace
+attachments/{id}    the bytes of a file that is kept beside a trace or a run
 columns/{id}/       the files that the ingest makes of a trace, and answers; {id}.partial/ until they are complete
-making/{job}/       unfinished traces that a job cuts out or merges; removed at each start
+making/{attempt}/   unfinished traces of an attempt at a job; removed at each start
 """
 
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from service.trace.errors import CatalogInUse, DiskFull, ExportFailed
 
@@ -27,8 +29,11 @@ EVENTS, ENVELOPE, ATTRIBUTION = "events.parquet", "envelope.json", "attribution.
 """Names of the files that ingest makes of a trace."""
 TIMELINE = "timeline.arrow"
 """Name of a further file, for the overview; see `service.analysis.timeline_file`."""
-LISTS = "lists.json"
-"""Name of a further file, for lists of the summary that are too long for the catalog; see `service.store.lists`."""
+LISTS, PLAIN_LISTS = "lists.json.zst", "lists.json"
+"""Name of a further file, for lists of the summary that are too long for the catalog; see `service.store.lists`.
+
+Earlier versions did not compress it.
+"""
 MEMORY = "memory.parquet"
 """Name of a further file, for allocations and frees; see `service.analysis.facts.memory_changes`."""
 ANSWERS = "answers"
@@ -51,9 +56,14 @@ class Folder:
         self.audit = self.root / "audit.log"
         self.incoming = self.root / "incoming"
         self.originals = self.root / "originals"
+        self.attachments = self.root / "attachments"
         self.columns = self.root / "columns"
         self.staging = self.root / "making"
         self._lock: int | None = None
+
+    @property
+    def _parts(self) -> tuple[Path, ...]:
+        return self.incoming, self.originals, self.attachments, self.columns, self.staging
 
     def open(self) -> None:
         """Create the folder if it is missing, and lock it until `close` or the end of this process.
@@ -61,7 +71,7 @@ class Folder:
         Raises:
             CatalogInUse: another server has locked it.
         """
-        for part in (self.incoming, self.originals, self.columns, self.staging):
+        for part in self._parts:
             part.mkdir(parents=True, exist_ok=True)
         self._restrict_access()
         lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -81,7 +91,7 @@ class Folder:
         for file in (self.catalog, self.tokens, self.audit):
             for path in self.root.glob(f"{file.name}*"):
                 _make_private(path, 0o600)
-        for part in (self.incoming, self.originals, self.columns, self.staging):
+        for part in self._parts:
             for folder, _, names in os.walk(part):
                 _make_private(Path(folder), 0o700)
                 for name in names:
@@ -101,9 +111,26 @@ class Folder:
         """Return the path of a trace's original bytes."""
         return self.originals / trace_id
 
+    def attachment(self, attachment_id: str) -> Path:
+        """Return the path of an attachment's bytes."""
+        return self.attachments / attachment_id
+
     def columns_of(self, trace_id: str) -> Path:
         """Return the folder of a trace's columns."""
         return self.columns / trace_id
+
+    def new_attempt(self, job_id: int) -> Path:
+        """Return the path of a new folder for the traces of an attempt at a job.
+
+        An earlier attempt on another machine may still write to its own.
+        """
+        return self.staging / f"{job_id}-{secrets.token_hex(4)}"
+
+    def keep_columns(self, made: Path, trace_id: str) -> None:
+        """Make complete columns those of a trace, in place of any others."""
+        self.remove_columns(trace_id)
+        made.rename(self.columns_of(trace_id))
+        sync_folder(self.columns)
 
     def size_of(self, trace_id: str) -> int:
         """Return the size in bytes of a trace's columns; 0 if there are none."""
@@ -205,7 +232,7 @@ def size_of(columns: Path) -> int:
 
 def _parts_of(columns: Path) -> list[Path]:
     """Return the files of a folder of columns; only the first two are in each folder."""
-    optional = (columns / name for name in (ATTRIBUTION, LISTS, *_REMADE))
+    optional = (columns / name for name in (ATTRIBUTION, LISTS, PLAIN_LISTS, *_REMADE))
     return [columns / EVENTS, columns / ENVELOPE, *(part for part in optional if part.exists())]
 
 
@@ -266,7 +293,14 @@ def disk_errors() -> Iterator[None]:
         raise
 
 
-def unreadable(file: Path, error: Exception) -> ExportFailed:
+class _Named(Protocol):
+    """A path, here or elsewhere, whose text may contain that of its folder."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def unreadable(file: _Named, error: Exception) -> ExportFailed:
     """Return the error for a trace's file that can't be read; its message hides the path of the folder."""
     reason = str(error).split("\n", 1)[0].replace(str(file), file.name)
     return ExportFailed(f"The trace's {file.name} can't be read: {reason}")

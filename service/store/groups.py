@@ -3,7 +3,7 @@
 import secrets
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from service.store.connection import Connection
@@ -67,10 +67,16 @@ def _create(db: sqlite3.Connection, name: str, run_id: str | None) -> str:
 
 
 class Groups:
-    """The groups in the catalog's file; their names are unique."""
+    """The groups in the catalog's file; their names are unique.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        connection: the connection to the catalog.
+        on_removed: called after a group was deleted.
+    """
+
+    def __init__(self, connection: Connection, *, on_removed: Callable[[], object] = lambda: None) -> None:
         self._transaction, self._rows = connection.transaction, connection.rows
+        self._on_removed = on_removed
 
     def add(self, name: str, *, run_id: str | None = None, traces: Sequence[str] = ()) -> Group:
         """Create a group, and move traces into it from their current groups.
@@ -159,6 +165,7 @@ class Groups:
         self.get(group_id)
         with self._transaction() as db:
             db.execute("DELETE FROM run_group WHERE id = ?", (group_id,))
+        self._on_removed()
 
     def remove_empty(self, group_id: str) -> None:
         """Delete a group if it has no traces."""
@@ -167,6 +174,7 @@ class Groups:
                 "DELETE FROM run_group WHERE id = ? AND NOT EXISTS (SELECT 1 FROM trace WHERE group_id = run_group.id)",
                 (group_id,),
             )
+        self._on_removed()
 
 
 def _join(db: sqlite3.Connection, group_id: str, traces: Sequence[str]) -> None:

@@ -233,10 +233,13 @@ class Jobs:
                 db.execute("UPDATE trace SET state = ? WHERE id = ?", (State.INGESTING, row["trace"]))
         return _job(row)
 
-    def retry(self, job: Job) -> None:
-        """Requeue a running job whose attempt failed; the attempt counts."""
+    def retry(self, job: Job, *, counts: bool = True) -> None:
+        """Requeue a running job whose attempt failed; `counts` tells whether the attempt counts."""
         with self._transaction() as db:
-            update = db.execute("UPDATE job SET state = 'queued' WHERE id = ? AND state = 'running'", (job.id,))
+            update = db.execute(
+                "UPDATE job SET state = 'queued', attempts = attempts - ? WHERE id = ? AND state = 'running'",
+                (not counts, job.id),
+            )
             if update.rowcount and job.kind == INGEST:
                 db.execute("UPDATE trace SET state = ? WHERE id = ?", (State.QUEUED, job.trace))
 

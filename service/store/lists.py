@@ -7,7 +7,9 @@ from typing import Any
 
 import orjson
 
-from service.store.folder import LISTS, unreadable, write_whole
+from service.store.column_files import ColumnFile, ColumnFolder
+from service.store.folder import LISTS, PLAIN_LISTS, unreadable, write_whole
+from service.streaming.zstandard import zstd
 from service.trace.summary import Summary
 
 LISTED_MAX = 4096
@@ -43,12 +45,12 @@ def with_limited_lists(summary: Summary, columns: Path) -> Summary:
     parts = {name: _first(values, _LIST_MAX.get(name, _OTHER_LIST_MAX)) for name, values in whole.items()}
     cut = [name for name in _LIMITED if len(parts[name]) < len(whole[name])]
     if cut:
-        write_whole(columns / LISTS, orjson.dumps({name: whole[name] for name in cut}))
+        write_whole(columns / LISTS, zstd.compress(orjson.dumps({name: whole[name] for name in cut})))
     host, backend = (text and text[:TEXT_MAX] for text in (summary.host, summary.backend))
     return replace(summary, **parts, host=host, backend=backend, totals={name: len(whole[name]) for name in cut})
 
 
-def whole_summary(summary: Summary, columns: Path) -> Summary:
+def whole_summary(summary: Summary, columns: ColumnFolder) -> Summary:
     """Return the summary with complete lists, which may be large.
 
     Args:
@@ -61,9 +63,11 @@ def whole_summary(summary: Summary, columns: Path) -> Summary:
     if not summary.totals:
         return summary
     path = columns / LISTS
+    if not path.exists() and (columns / PLAIN_LISTS).exists():
+        path = columns / PLAIN_LISTS
     try:
-        lists = _lists(path, path.stat().st_mtime_ns)
-    except (OSError, ValueError) as error:
+        lists = _lists(path, path.stat().st_mtime_ns) if isinstance(path, Path) else _read_lists(path)
+    except (OSError, ValueError, zstd.ZstdError) as error:
         raise unreadable(path, error) from error
     return replace(summary, **lists, totals={})
 
@@ -74,7 +78,12 @@ def _lists(path: Path, _modified_ns: int) -> dict[str, Any]:
 
     A file with a new modification time is read again.
     """
-    lists: dict[str, Any] = orjson.loads(path.read_bytes())
+    return _read_lists(path)
+
+
+def _read_lists(path: ColumnFile) -> dict[str, Any]:
+    content = path.read_bytes()
+    lists: dict[str, Any] = orjson.loads(content if path.name == PLAIN_LISTS else zstd.decompress(content))
     return lists
 
 

@@ -6,12 +6,15 @@ from pathlib import Path
 from service.formats.names import is_original_kept
 from service.formats.nsys.spooled import starts_database
 from service.store.catalog import Catalog, State, Trace
+from service.store.external_objects import ExternalObject, is_object
 from service.store.folder import Folder
 from service.streaming.codec import decompressed
 from service.trace.errors import BadCompression, FormatUnavailable, Truncated
 
-OTHER_FORMATS = ("json", "json.gz", "parquet")
+OTHER_FORMATS = ("json", "json.gz", "pftrace", "pftrace.gz", "parquet")
 """Formats in which a trace can be downloaded without its original."""
+_HEAD_SIZE = 1 << 20
+"""Bytes of an object that are read to recognise its format."""
 
 
 class Originals:
@@ -44,14 +47,26 @@ class Originals:
         for trace_id in self._catalog.ids_without_original():
             self.remove(trace_id)
 
-    def check_served(self, trace: Trace, path: Path) -> None:
+    def path_of(self, trace: Trace) -> Path:
+        """Return the path of the original of a trace, which is a file."""
+        return Path(trace.path) if trace.path else self._folder.original(trace.id)
+
+    def object_of(self, trace: Trace) -> ExternalObject | None:
+        """Return the original of a trace if it is an object of a bucket.
+
+        Raises:
+            OriginalChanged: it was replaced or removed.
+            LocationError: the bucket can't be used.
+        """
+        return ExternalObject(trace.path, trace.path_mark or "") if trace.path and is_object(trace.path) else None
+
+    def check_served(self, trace: Trace) -> None:
         """Raise `FormatUnavailable` if the original of a trace is not kept, or must not leave the server.
 
-        Args:
-            trace: the trace.
-            path: path of its original.
+        An original that is an object is opened; raises as `object_of` does.
         """
-        if trace.original_removed or (not self._keep_nsys and trace.state is not State.READY and _is_database(path)):
+        is_checked = not self._keep_nsys and trace.state is not State.READY
+        if trace.original_removed or (is_checked and self._is_database(trace)):
             raise FormatUnavailable(
                 "The original is not kept: an export of Nsight Systems holds the whole environment of the profiled"
                 f" process. Download {', '.join(OTHER_FORMATS[:-1])} or {OTHER_FORMATS[-1]} instead; the server keeps"
@@ -59,11 +74,11 @@ class Originals:
                 formats=OTHER_FORMATS,
             )
 
-
-def _is_database(path: Path) -> bool:
-    """Return whether a file, after decompression, starts like an SQLite database."""
-    try:
-        with path.open("rb") as file:
-            return starts_database(next(decompressed(file), b""))
-    except (FileNotFoundError, BadCompression, Truncated):  # nothing of it can be read
-        return False
+    def _is_database(self, trace: Trace) -> bool:
+        """Return whether the original of a trace, after decompression, starts like an SQLite database."""
+        stored = self.object_of(trace)
+        try:
+            with stored.open(0, min(_HEAD_SIZE, stored.size)) if stored else self.path_of(trace).open("rb") as file:
+                return starts_database(next(decompressed(file), b""))
+        except (FileNotFoundError, BadCompression, Truncated):  # nothing of it can be read
+            return False

@@ -1,22 +1,21 @@
 """Reader of a trace's columns by parts, which are row groups; their statistics show which parts to read."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from service.store.census import key_of
+from service.store import flow_ids, work_tracks
+from service.store.column_files import ColumnFile, ParquetColumns
 from service.store.columns import WORDS
-from service.store.flow_ids import METADATA_KEY, FlowIds, decoded
+from service.store.flow_ids import FlowIds
 from service.store.folder import unreadable
+from service.streaming.ahead import read_ahead
 from service.trace.selection import ALWAYS, Interval
-from service.trace.summary import Key
+from service.trace.summary import Key, key_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -33,7 +32,7 @@ UNTIMED = ALWAYS[0]
 """Sentinel time of untimed events. It is smaller than all times, although the columns store untimed events last."""
 
 _AT_ONCE = 8
-"""Number of parts that `Parts.tables` reads at a time."""
+"""Number of parts that `Parts.tables` reads at a time, and that `Parts.read` requests at a time from a location."""
 _MIXED = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -60,7 +59,8 @@ class Part:
             return _filled(values, missing).to_numpy()  # type: ignore[no-any-return] # pyarrow has no types
         (chunk,) = values.chunks  # read its memory directly: pyarrow's conversion takes four times as long
         numbers = np.frombuffer(chunk.buffers()[1], chunk.type.to_pandas_dtype())
-        return np.where(self.has(column), numbers[chunk.offset : chunk.offset + len(chunk)], missing)
+        numbers = numbers[chunk.offset : chunk.offset + len(chunk)]
+        return np.where(self.has(column), numbers, missing) if missing else numbers * self.has(column)
 
     def has(self, column: str) -> Flags:
         """Return flags of the rows in which a column is not null."""
@@ -73,8 +73,12 @@ class Part:
     def which(self, column: str, holds: Callable[[str | None], Any]) -> Flags:
         """Return flags of the rows whose word meets a condition, which is called once for each distinct word."""
         codes, words = self.coded(column)
-        flags: Flags = np.array([bool(holds(word)) for word in (*words, None)])[codes]
-        return flags
+        flags = np.zeros(len(words) + 1, np.bool_)  # the last one is that of null, whose code is -1
+        for code in np.flatnonzero(
+            np.bincount(codes + 1, minlength=len(words) + 1)
+        ).tolist():  # most words may be unused
+            flags[code - 1] = bool(holds(words[code - 1] if code else None))
+        return flags[codes]
 
     @property
     def slices(self) -> Flags:
@@ -103,7 +107,7 @@ class Part:
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
-    words = column.unify_dictionaries().combine_chunks()
+    words = column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
     if isinstance(words, pa.ChunkedArray):  # without any chunk
         return np.zeros(0, np.int32), []
     return _filled(words.indices, -1).to_numpy(), words.dictionary.to_pylist()
@@ -115,12 +119,19 @@ def _filled(values: Any, missing: int) -> Any:
 
 
 def _valid(values: pa.ChunkedArray) -> Flags:
-    flags: Flags = values.is_valid().to_numpy() if values.null_count else np.ones(len(values), np.bool_)
-    return flags
+    if not values.null_count:
+        return np.ones(len(values), np.bool_)
+    if values.null_count == len(values):
+        return np.zeros(len(values), np.bool_)
+    if values.num_chunks != 1:
+        return values.is_valid().to_numpy()  # type: ignore[no-any-return] # pyarrow has no types
+    (chunk,) = values.chunks  # read its memory directly: pyarrow's conversion takes ten times as long
+    bits = np.unpackbits(np.frombuffer(chunk.buffers()[0], np.uint8), bitorder="little")
+    return bits[chunk.offset : chunk.offset + len(chunk)].view(np.bool_)
 
 
 @contextmanager
-def _reading(events: Path) -> Iterator[None]:
+def _reading(events: ColumnFile) -> Iterator[None]:
     """Turn errors of reading columns into `ExportFailed`."""
     try:
         yield
@@ -131,22 +142,28 @@ def _reading(events: Path) -> Iterator[None]:
 class Parts:
     """The parts of an ``events.parquet``.
 
+    Attributes:
+        work_tracks: the tracks of the GPU work; None if the file, which may be of an earlier version, does not tell.
+
     Raises:
         ExportFailed: the file can't be read; the methods raise this, too.
+        LocationError: its location can't be used; likewise.
     """
 
-    def __init__(self, events: Path) -> None:
+    def __init__(self, events: ColumnFile) -> None:
         self._events = events
         self.folder = events.parent
         with _reading(events):
-            self._file = pq.ParquetFile(events, read_dictionary=WORDS)
+            self._file = ParquetColumns(events, WORDS)
         metadata = self._file.metadata
-        self.schema: pa.Schema = self._file.schema_arrow
-        self._groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-        flow_ids = decoded((metadata.metadata or {}).get(METADATA_KEY.encode(), b"[]"))
-        self._flow_ids = flow_ids if len(flow_ids) == len(self._groups) else None  # older files have none
+        self.schema: pa.Schema = self._file.schema
+        self._groups = self._file.groups
+        texts = metadata.metadata or {}
+        ids = flow_ids.decoded(texts.get(flow_ids.METADATA_KEY.encode(), b"[]"))
+        self._flow_ids = ids if len(ids) == len(self._groups) else None  # older files have none
+        self.work_tracks = work_tracks.decoded(texts.get(work_tracks.METADATA_KEY.encode(), b"null"))
         self._firsts = np.cumsum([0, *(group.num_rows for group in self._groups)])
-        self._places = {name: index for index, name in enumerate(metadata.schema.names)}
+        self._places = self._file.places
         self.rows: int = metadata.num_rows
 
     def __len__(self) -> int:
@@ -159,9 +176,18 @@ class Parts:
     def read(self, columns: Sequence[str], indexes: Iterable[int] | None = None) -> Iterator[Part]:
         """Yield the parts at some indexes, or all parts, with some columns; a thread reads the next part ahead."""
         chosen = [*range(len(self))] if indexes is None else [*indexes]
-        tables = self._ahead(columns, ([index] for index in chosen))
+        tables = self._ahead(columns, self._fetched(columns, chosen))
         for index, table in zip(chosen, tables, strict=True):
             yield Part(index, int(self._firsts[index]), table)
+
+    def _fetched(self, columns: Sequence[str], indexes: Sequence[int]) -> Iterator[list[int]]:
+        """Yield each index as a list, after what several following parts need was requested at once."""
+        for place, index in enumerate(indexes):
+            if place % _AT_ONCE == 0:
+                together = indexes[place : place + _AT_ONCE]
+                with _reading(self._events):
+                    self._file.fetch(together, self._needed(columns, together))
+            yield [index]
 
     def tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield some columns of all events in large tables, which is faster than part by part."""
@@ -170,23 +196,20 @@ class Parts:
 
     def _ahead(self, columns: Sequence[str], reads: Iterable[Sequence[int]]) -> Iterator[pa.Table]:
         """Yield some columns of each group of parts; a thread reads the next group ahead."""
-        ahead: Future[pa.Table] | None = None
-        with ThreadPoolExecutor(1, "parts") as thread:
-            for indexes in reads:
-                ready, ahead = ahead, thread.submit(self._read, columns, [*indexes])
-                if ready:
-                    yield ready.result()
-            if ahead:
-                yield ahead.result()
+        return read_ahead((self._read(columns, [*indexes]) for indexes in reads), "parts")
 
     def _read(self, columns: Sequence[str], indexes: list[int]) -> pa.Table:
         """Read some columns of some parts; columns that are null in all of them are not read."""
-        needed = [name for name in columns if not all(self._is_null(index, name) for index in indexes)]
         with _reading(self._events):
-            table = self._file.read_row_groups(indexes, columns=needed or [columns[0]])
+            table = self._file.read(indexes, self._needed(columns, indexes))
         for name in set(columns).difference(table.column_names):
             table = table.append_column(name, pa.nulls(len(table), self.schema.field(name).type))
         return table.select(columns)
+
+    def _needed(self, columns: Sequence[str], indexes: Sequence[int]) -> list[str]:
+        """Return the columns that are not null in all rows of some parts; at least one."""
+        needed = [name for name in columns if not all(self._is_null(index, name) for index in indexes)]
+        return needed or [columns[0]]
 
     def _is_null(self, index: int, column: str) -> bool:
         """Return whether the statistics of a part show that a column is null in all of its rows."""
@@ -276,6 +299,11 @@ class Words:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
+    @property
+    def listed(self) -> list[str]:
+        """The words, by number."""
+        return [*self._numbers]
+
     def of(self, part: Part, column: str) -> Ints:
         """Return a column of words as numbers that are the same in all parts; -1 is null."""
         codes, words = part.coded(column)
@@ -300,7 +328,9 @@ class Tracks:
         """Return the number of each event's track."""
         if part.index not in self._of_parts:
             ids = [
-                np.where(part.has(name), part.ints(name), self._words.of(part, f"{name}_text"))
+                part.ints(name)
+                if part.has(name).all()
+                else np.where(part.has(name), part.ints(name), self._words.of(part, f"{name}_text"))
                 for name in ("pid", "tid")
             ]
             numbers = self._numbered(mixed(*ids, part.has("pid") + 2 * part.has("tid")), part)

@@ -1,20 +1,19 @@
-"""Import roots: the folders from which files may be imported, and the search for files below them."""
+"""Import roots: the folders and buckets from which files may be imported, and the search for files below them."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from service.formats.names import SUFFIXES, listed
+from service.store.bucket_roots import BucketRoot, ObjectCandidate
+from service.store.external_files import mark_of
 from service.store.patterns import CHARACTERS, matches
+from service.store.trace_names import reason_to_skip
 from service.trace.errors import ImportRefused, NothingToImport
-
-TARS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
-_UNFINISHED = ".tmp"
 
 
 @dataclass(frozen=True)
-class ImportCandidate:
+class FileCandidate:
     """A file below an import root.
 
     Attributes:
@@ -30,55 +29,110 @@ class ImportCandidate:
         """The path as text; bytes that are not UTF-8 are escaped."""
         return str(self.path).encode(errors="backslashreplace").decode()
 
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.name
+
+    def mark(self) -> str:
+        """Return the mark by which its changes are detected; empty if it is gone."""
+        try:
+            return mark_of(self.path.lstat())
+        except OSError:
+            return ""
+
+    def size(self) -> int:
+        """Return its size in bytes; 0 if it is gone."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+
+ImportCandidate = FileCandidate | ObjectCandidate
+
 
 class Roots:
     """The import roots.
 
     Args:
-        folders: paths of the roots.
+        folders: paths of the roots that are folders.
+        buckets: the roots in buckets.
         excluding: the service's own data folder, from which nothing may be imported.
     """
 
-    def __init__(self, folders: Iterable[Path], *, excluding: Path) -> None:
+    def __init__(self, folders: Iterable[Path], *, buckets: Sequence[BucketRoot] = (), excluding: Path) -> None:
         self._roots = [Path(os.path.abspath(folder)) for folder in folders]  # noqa: PTH100 - links are resolved below
+        self._buckets = buckets
         self._excluded = excluding.resolve()
 
     @classmethod
-    def of(cls, text: str, *, excluding: Path) -> "Roots":
-        """Return the roots of a comma-separated list of paths."""
-        return cls((Path(path.strip()) for path in text.split(",") if path.strip()), excluding=excluding)
+    def of(cls, text: str, *, excluding: Path, excluding_objects: str = "") -> "Roots":
+        """Return the roots of a comma-separated list of paths and URLs.
+
+        Args:
+            text: the list.
+            excluding: see `Roots`.
+            excluding_objects: the URL below which no object may be imported, or empty.
+
+        Raises:
+            BadLocation: a URL is malformed.
+            FleetUnavailable: there are URLs, but the library for buckets is not installed.
+        """
+        roots = [path.strip() for path in text.split(",") if path.strip()]
+        urls = [root for root in roots if _is_url(root)]
+        folders = [Path(root) for root in roots if not _is_url(root)]
+        buckets = [BucketRoot(url, excluding=excluding_objects) for url in urls]
+        return cls(folders, buckets=buckets, excluding=excluding)
 
     @property
-    def folders(self) -> list[str]:
-        """The paths of the roots."""
-        return [str(root) for root in self._roots]
+    def locations(self) -> list[str]:
+        """The paths and the URLs of the roots."""
+        return [*map(str, self._roots), *(bucket.url for bucket in self._buckets)]
 
     def find(self, requested: str) -> Iterator[ImportCandidate]:
         """Yield the files of a path: a single file, all files below a folder, or all files that match a pattern.
 
-        A relative path is searched below each root. In a pattern ``*`` and ``?`` match any characters except ``/``,
-        and ``**`` matches any folders.
+        A URL names objects. A relative path is searched below each root. In a pattern ``*`` and ``?`` match any
+        characters except ``/``, and ``**`` matches any folders.
 
         Raises:
             ImportRefused: the path is not below the roots.
             NothingToImport: no file matches.
+            LocationError: a bucket can't be used.
         """
-        bases, pattern = self._split(requested)
+        files, buckets = self._places(requested)
         empty = True
-        for base in bases:
-            for candidate in self._below(base, pattern):
+        for bucket in buckets:
+            for candidate in bucket.find(requested):
                 empty = False
                 yield candidate
+        for base, pattern in files:
+            for file in self._below(base, pattern):
+                empty = False
+                yield file
         if empty:
             raise NothingToImport(f"No file {requested[:200]!r} exists below the import roots.")
 
     def check(self, requested: str) -> None:
         """Raise `ImportRefused` if `find` would; files need not exist yet."""
-        self._split(requested)
+        self._places(requested)
 
-    def _split(self, requested: str) -> tuple[list[Path], tuple[str, ...]]:
-        """Return the resolved paths of the part before the pattern, and the parts of the pattern."""
+    def _places(self, requested: str) -> tuple[list[tuple[Path, tuple[str, ...]]], Sequence[BucketRoot]]:
+        """Return where to search: resolved paths, each with the parts of a pattern below it, and roots in buckets."""
         path = self._checked(requested)
+        if _is_url(requested):
+            if buckets := [bucket for bucket in self._buckets if bucket.contains(requested)]:
+                return [], buckets[:1]
+            raise ImportRefused(f"{requested[:200]!r} is not below an import root.")
+        buckets = [] if path.is_absolute() else list(self._buckets)
+        if buckets and not self._roots:
+            return [], buckets
+        bases, pattern = self._split(path)
+        return [(base, pattern) for base in bases], buckets
+
+    def _split(self, path: PurePosixPath) -> tuple[list[Path], tuple[str, ...]]:
+        """Return the resolved paths of the part before the pattern, and the parts of the pattern."""
         at = next((at for at, part in enumerate(path.parts) if CHARACTERS & set(part)), len(path.parts))
         if at < len(path.parts):
             literal = self._bases(path, refuse=False)
@@ -88,7 +142,7 @@ class Roots:
 
     def _checked(self, requested: str) -> PurePosixPath:
         path = PurePosixPath(requested)
-        if not self._roots:
+        if not self._roots and not self._buckets:
             raise ImportRefused("No import roots are configured; see TRACEDOCK_IMPORT_ROOTS.")
         if not requested or "\0" in requested or ".." in path.parts:
             raise ImportRefused(f"{requested[:200]!r} is not a valid path: it may not be empty or contain `..`.")
@@ -108,7 +162,7 @@ class Roots:
             path.is_relative_to(root.resolve()) for root in self._roots
         )
 
-    def _below(self, base: Path, pattern: Sequence[str]) -> Iterator[ImportCandidate]:
+    def _below(self, base: Path, pattern: Sequence[str]) -> Iterator[FileCandidate]:
         if not os.path.isdir(base):  # noqa: PTH112 - accepts names that are too long
             if not pattern and os.path.lexists(base):
                 candidate = self._candidate(base)
@@ -125,36 +179,24 @@ class Roots:
                 path = Path(parent, name)
                 if pattern and not matches(path.relative_to(base).parts, pattern):
                     continue
-                if not pattern and (name.startswith(".") or not name.endswith((*SUFFIXES, *TARS, _UNFINISHED))):
-                    yield ImportCandidate(
-                        path, f"It is not named like a trace ({listed(SUFFIXES)}) or a tar of traces."
-                    )
-                elif name.endswith(_UNFINISHED):
-                    yield ImportCandidate(path, "It is still being written, as its name shows.")
-                else:
-                    yield self._candidate(path)
+                reason = reason_to_skip(name, chosen=bool(pattern))
+                yield FileCandidate(path, reason) if reason else self._candidate(path)
 
-    def _candidate(self, path: Path) -> ImportCandidate:
+    def _candidate(self, path: Path) -> FileCandidate:
         """Resolve a file, and check that it may be imported."""
         try:
             real = path.resolve(strict=True)
         except (OSError, RuntimeError):  # a loop of links raises the latter before Python 3.13
-            return ImportCandidate(path, "It is a link to nowhere.")
+            return FileCandidate(path, "It is a link to nowhere.")
         if not self._contains(real):
-            return ImportCandidate(path, "It is a link that leads out of the import roots.")
+            return FileCandidate(path, "It is a link that leads out of the import roots.")
         if not real.is_file():
-            return ImportCandidate(path, "It is not a regular file.")
-        return ImportCandidate(real)
+            return FileCandidate(path, "It is not a regular file.")
+        return FileCandidate(real)
 
 
-def is_tar(name: str) -> bool:
-    """Return whether a file name is that of an archive of traces."""
-    return name.lower().endswith(TARS)
-
-
-def is_trace(name: str) -> bool:
-    """Return whether a file name is that of a trace."""
-    return name.lower().endswith(SUFFIXES)
+def _is_url(text: str) -> bool:
+    return "://" in text
 
 
 def _resolved(path: Path) -> Path:

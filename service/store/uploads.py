@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from service.store.folder import Folder, disk_errors, sync_folder
@@ -17,8 +18,8 @@ class Received:
     """A complete original that is durable on disk.
 
     Attributes:
-        path: path of the file, if it is outside of the data folder.
-        mark: mark of an external file, by which changes are detected; see `service.store.external_files`.
+        path: path of the file, or URL of the object, if it is outside of the data folder.
+        mark: mark of an external file or object, by which changes are detected; see `service.store.external_files`.
     """
 
     size: int
@@ -42,20 +43,26 @@ class Upload:
 
     Args:
         folder: the data folder.
-        trace_id: id of the trace that the upload becomes.
+        file_id: id of the trace or the attachment that the upload becomes.
         limit: largest size of the upload in bytes.
         digests: expected digests by the hashlib names of their algorithms.
+        target: path of the complete file; by default that of the trace's original.
     """
 
     def __init__(
-        self, folder: Folder, trace_id: str, *, limit: int, digests: Mapping[str, bytes] | None = None
+        self,
+        folder: Folder,
+        file_id: str,
+        *,
+        limit: int,
+        digests: Mapping[str, bytes] | None = None,
+        target: Path | None = None,
     ) -> None:
-        self._folder = folder
-        self._trace_id = trace_id
+        self._target = target or folder.original(file_id)
         self._limit = limit
         self._expected = dict(digests or {})
         self._hashes = {name: hashlib.new(name) for name in {"sha256", *self._expected}}
-        self._partial = folder.received(trace_id)
+        self._partial = folder.received(file_id)
         self._file: BinaryIO | None = None
         self.size = 0
 
@@ -68,9 +75,9 @@ class Upload:
         if self._file:
             self._file.close()
         self._partial.unlink(missing_ok=True)
-        # after an error the original may be kept without a trace; after an interrupt the trace may still be recorded
+        # after an error the file may be kept without a record; after an interrupt it may still be recorded
         if isinstance(error, Exception):
-            self._folder.original(self._trace_id).unlink(missing_ok=True)
+            self._target.unlink(missing_ok=True)
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
         """Add a piece; raises `TooLarge` or `DiskFull`."""
@@ -88,8 +95,13 @@ class Upload:
         if size > self._limit:
             raise TooLarge(f"The body is larger than the limit of {self._limit} bytes.", limit=self._limit)
 
+    def head(self, size: int) -> bytes:
+        """Return the first `size` bytes that were received, or all if there are fewer."""
+        with self._partial.open("rb") as file:
+            return file.read(size)
+
     def keep(self) -> Received:
-        """Verify the digests, and make the bytes the trace's original, durably.
+        """Verify the digests, and move the bytes to their target, durably.
 
         Raises:
             EmptyBody: no bytes were received.
@@ -97,7 +109,7 @@ class Upload:
         DiskFull: the bytes could not be made durable.
         """
         if not self.size or not self._file:
-            raise EmptyBody("A trace has at least one byte.")
+            raise EmptyBody("The file has no bytes.")
         for name, expected in self._expected.items():
             if (actual := self._hashes[name].digest()) != expected:
                 raise DigestMismatch(
@@ -107,6 +119,6 @@ class Upload:
                 )
         with disk_errors():
             os.fsync(self._file.fileno())
-            self._partial.replace(self._folder.original(self._trace_id))
-            sync_folder(self._folder.originals)
+            self._partial.replace(self._target)
+            sync_folder(self._target.parent)
         return Received(self.size, self._hashes["sha256"].hexdigest())

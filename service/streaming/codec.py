@@ -1,6 +1,5 @@
 """Decompression in bounded pieces. The compression is detected by magic bytes, never by the file name."""
 
-import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from io import BufferedReader
@@ -9,12 +8,8 @@ from typing import Protocol
 from isal import isal_zlib
 
 from service.streaming.source import HEAD_SIZE
+from service.streaming.zstandard import zstd
 from service.trace.errors import BadCompression, NotJson, Truncated
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 READ_SIZE = 1 << 16
 PIECE_SIZE = 1 << 16  # small enough that a piece and its events fit in the CPU cache

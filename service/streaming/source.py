@@ -30,12 +30,13 @@ class GrowingFile(io.RawIOBase):
     `read1` returns the available bytes without waiting for more. Another thread reports the size.
 
     Args:
-        path: path of the file, or a descriptor of it.
+        file: path of the file, a descriptor of it, or an open stream that is complete.
     """
 
-    def __init__(self, path: Path | int) -> None:
+    def __init__(self, file: Path | int | io.BufferedReader) -> None:
         super().__init__()
-        self._file = open(path, "rb", buffering=0)  # noqa: PTH123, SIM115 - a descriptor has no Path.open; `close` closes it
+        opened = open(file, "rb", buffering=0) if isinstance(file, Path | int) else file  # noqa: PTH123, SIM115 - a descriptor has no Path.open; `close` closes it
+        self._file: io.FileIO | io.BufferedReader = opened
         self._changed = threading.Condition()
         self._available = 0
         self._consumed = 0

@@ -34,13 +34,13 @@ class Cycles:
 def cycles_of(summaries: Sequence[Summary]) -> Cycles:
     """Return the cycles of traces, from their summaries.
 
-    Memory snapshots are numbered among themselves: they are no repetitions of the schedule of traces beside them.
+    Memory snapshots and timelines are numbered among themselves: they do not repeat the schedule of traces beside them.
     """
-    snapshots = [place for place, summary in enumerate(summaries) if summary.is_memory_snapshot]
-    traces = [place for place, summary in enumerate(summaries) if not summary.is_memory_snapshot]
+    histories = [place for place, summary in enumerate(summaries) if summary.is_memory_history]
+    traces = [place for place, summary in enumerate(summaries) if not summary.is_memory_history]
     numbers = [0] * len(summaries)
     rule: Rule = "rank"
-    for places in (snapshots, traces):
+    for places in (histories, traces):
         cycles = _cycles_of([summaries[place] for place in places])
         rule = cycles.rule if places else rule
         for place, number in zip(places, cycles.numbers, strict=True):

@@ -8,6 +8,7 @@ TracedockError
 │   ├── IncompleteBody           a body that ended before its announced length
 │   ├── BadDigest                a malformed digest header
 │   ├── DigestMismatch           bytes that do not match their digest
+│   ├── BadAttachment            a file that can't be attached to a trace or a run
 │   ├── ExpectationFailed        an `Expect` header that the server does not support
 │   ├── ResumableError           a resumable upload that can't continue
 │   │   ├── BadUpload            a malformed request
@@ -19,6 +20,9 @@ TracedockError
 │   │   ├── ChecksumMismatch     a chunk that does not match its checksum
 │   │   ├── TooManyUploads       the maximum of unfinished uploads is reached
 │   │   └── WrongVersion         a version of tus that the server does not support
+│   ├── DirectUploadsOff         a direct upload to a server without a bucket
+│   ├── ObjectMissing            a direct upload whose object has not arrived
+│   ├── WrongSize                a direct upload of another size than announced
 │   ├── ImportRefused            a path outside of the import roots
 │   ├── NothingToImport          a path without files
 │   └── DiskFull                 no space left on the disk
@@ -28,6 +32,7 @@ TracedockError
 │   ├── Truncated                a file that ends early
 │   ├── NotJson                  a file that is not JSON
 │   ├── NotATrace                JSON without trace events
+│   ├── BadExecutionTrace        an execution trace that is damaged, or of an unknown version
 │   ├── OriginalChanged          an imported file that was modified later
 │   └── WorkerDied               the worker process died before it returned a result
 ├── CatalogError
@@ -36,6 +41,8 @@ TracedockError
 │   ├── UnknownGroup             no group has that id
 │   ├── BadGroupName             a name that groups can't have
 │   ├── GroupExists              another group has that name
+│   ├── UnknownAttachment        no attachment has that id
+│   ├── UnknownTable             an attachment has no such table
 │   ├── UnknownBaseline          no baseline has that name
 │   ├── BadBaselineName          a name that baselines can't have
 │   ├── UnknownJob               no job has that id
@@ -54,6 +61,7 @@ TracedockError
 ├── ExportError
 │   ├── FormatUnavailable        a format that the trace or the selection is not available in
 │   ├── NotRedactable            a format that does not support redaction
+│   ├── SourceUnavailable        a source that engines can't load for a trace or a selection
 │   └── ExportFailed             the document can't be written from the columns
 ├── AnalysisError                an analysis that can't run
 │   ├── UnknownAnalysis          no analysis has that name
@@ -89,7 +97,13 @@ TracedockError
 ├── FleetError                   work on many traces that can't run
 │   ├── FleetUnavailable         packages that are not installed
 │   ├── BadFleetRequest          options that contradict each other, or that are not safe
+│   │   ├── UnknownFleetRun      no run of the dataset has that name
+│   │   └── UnknownQuestion      no question about a fleet has that name
+│   ├── UnknownDataset           the server shows no dataset of that name
+│   ├── DatasetUnavailable       a dataset that can't be read now
 │   ├── ClusterUnavailable       a scheduler that can't be reached, or a cluster without workers
+│   ├── ClusterLost              a scheduler that died, and with it what it knew of a task
+│   ├── DataFolderMissing        a worker that does not see the data folder
 │   ├── OtherVersion             a worker or a scheduler with other code
 │   ├── TaskFailed               work that failed for a reason that is not known
 │   └── BadDataset               a location without a dataset, or with one of another version
@@ -218,6 +232,12 @@ class DigestMismatch(UploadError):
     code, title = "digest_mismatch", "The bytes do not match their digest"
 
 
+class BadAttachment(UploadError):
+    """The file is a trace, or neither a known report nor text."""
+
+    code, title = "bad_attachment", "The file can't be attached"
+
+
 class ExpectationFailed(UploadError):
     """The server does not support the `Expect` header of the request."""
 
@@ -282,6 +302,24 @@ class WrongVersion(ResumableError):
     code, title = "wrong_version", "That version of tus is not supported"
 
 
+class DirectUploadsOff(UploadError):
+    """The server has no bucket for direct uploads."""
+
+    code, title = "direct_uploads_off", "Direct uploads are off"
+
+
+class ObjectMissing(UploadError):
+    """The object of a direct upload has not arrived."""
+
+    code, title = "object_missing", "The object has not arrived"
+
+
+class WrongSize(UploadError):
+    """The object of a direct upload has another size than announced."""
+
+    code, title = "wrong_size", "The object has another size"
+
+
 class ImportRefused(UploadError):
     """The path is not inside an import root."""
 
@@ -336,6 +374,12 @@ class NotATrace(IngestError):
     code, title = "not_a_trace", "The file is not a trace"
 
 
+class BadExecutionTrace(IngestError):
+    """The execution trace is damaged, too large or of an unknown version."""
+
+    code, title = "bad_execution_trace", "The execution trace can't be read"
+
+
 class OriginalChanged(IngestError):
     """The imported file outside of the data folder was modified."""
 
@@ -380,6 +424,18 @@ class GroupExists(CatalogError):
     """Another group has that name."""
 
     code, title = "group_exists", "A group of that name exists"
+
+
+class UnknownAttachment(CatalogError):
+    """No attachment has that id."""
+
+    code, title = "unknown_attachment", "There is no such attachment"
+
+
+class UnknownTable(CatalogError):
+    """The attachment has no such table."""
+
+    code, title = "unknown_table", "There is no such table"
 
 
 class UnknownBaseline(CatalogError):
@@ -478,6 +534,12 @@ class FormatUnavailable(ExportError):
     """The trace or the selection is not available in that format."""
 
     code, title = "no_such_form", "The format is not available"
+
+
+class SourceUnavailable(ExportError):
+    """Engines can't load the trace, or the selection, from that source."""
+
+    code, title = "source_unavailable", "The engine can't load that source"
 
 
 class NotRedactable(ExportError):
@@ -768,10 +830,46 @@ class BadFleetRequest(FleetError):
     code, title = "bad_fleet_request", "The request is not valid"
 
 
+class UnknownFleetRun(BadFleetRequest):
+    """No run of the dataset has that name."""
+
+    code, title = "unknown_run", "The dataset has no such run"
+
+
+class UnknownQuestion(BadFleetRequest):
+    """No question about a fleet has that name."""
+
+    code, title = "unknown_question", "There is no such question"
+
+
+class UnknownDataset(FleetError):
+    """The server shows no dataset of that name."""
+
+    code, title = "unknown_dataset", "There is no such dataset"
+
+
+class DatasetUnavailable(FleetError):
+    """The dataset can't be read now."""
+
+    code, title = "dataset_unavailable", "The dataset can't be read"
+
+
 class ClusterUnavailable(FleetError):
     """The scheduler can't be reached, or the cluster has no worker."""
 
     code, title = "cluster_unavailable", "The cluster can't be used"
+
+
+class ClusterLost(FleetError):
+    """The scheduler was lost, and with it all that it knew of the task."""
+
+    code, title = "cluster_lost", "The cluster was lost"
+
+
+class DataFolderMissing(FleetError):
+    """A worker of the cluster does not see the server's data folder."""
+
+    code, title = "data_folder_missing", "A worker does not see the data folder"
 
 
 class OtherVersion(FleetError):

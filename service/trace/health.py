@@ -40,6 +40,9 @@ CASES: Mapping[str, Case] = {
     "envelope": Case(Kind.REFUSED, "Malformed text around the events: left out."),
     "damaged_table": Case(Kind.REFUSED, "Damaged tables: what follows the damage is left out."),
     "unusable_table": Case(Kind.REFUSED, "Tables in an unknown form: left out."),
+    "damaged_packets": Case(Kind.REFUSED, "The packets of the trace are damaged here: earlier ones are kept."),
+    "unknown_clock": Case(Kind.REFUSED, "Events on a clock that nothing relates to that of the trace: left out."),
+    "unmatched_ends": Case(Kind.REFUSED, "Ends of slices whose begin the file lacks: left out."),
     "byte_order_mark": Case(Kind.REPAIRED, "The file starts with a byte order mark: skipped."),
     "several_documents": Case(Kind.REPAIRED, "Another document follows in the same file: its events are kept."),
     "several_arrays": Case(Kind.REPAIRED, "The document has another array of events: its events are kept."),
@@ -57,7 +60,10 @@ CASES: Mapping[str, Case] = {
     "wrong_bracket": Case(Kind.REPAIRED, "Mismatched or superfluous brackets: corrected."),
     "absent_tables": Case(Kind.ODDITY, "Tables that the export lacks, often because nothing was recorded for them."),
     "absent_columns": Case(Kind.ODDITY, "Columns that this version of the export lacks."),
-    "unknown_names": Case(Kind.ODDITY, "Events whose name the export lacks: named `unknown`."),
+    "unknown_names": Case(Kind.ODDITY, "Events whose name the file lacks: named `unknown`."),
+    "unknown_tracks": Case(Kind.ODDITY, "Events on tracks that were not described before: on tracks of their own."),
+    "unread_packets": Case(Kind.ODDITY, "Packets of other kinds than events of tracks, GPU stages and counters."),
+    "unread_arguments": Case(Kind.ODDITY, "Arguments that are damaged or unknown messages: left out, or null."),
     "open_ranges": Case(Kind.ODDITY, "Ranges that were never closed: they end with the last event."),
     "spans_left_out": Case(Kind.ODDITY, "Ranges for which not all spans on devices were computed: too many."),
     "overlaps": Case(Kind.ODDITY, "Slices that begin within another slice of their thread and end after it."),
@@ -97,10 +103,17 @@ class Health:
         if offset is not None or text is not None:
             self.add_example(code, offset=offset, text=text)
 
-    def add_example(self, code: str, *, offset: int | None = None, text: str | None = None) -> None:
+    def add_example(
+        self,
+        code: str,
+        *,
+        offset: int | None = None,
+        text: str | None = None,
+        examples_max: int = EXAMPLES_MAX,
+    ) -> None:
         """Add an example of a counted case, truncated and without secrets; only the first few examples are kept."""
         examples = self._notes[code].examples
-        if len(examples) < EXAMPLES_MAX:
+        if len(examples) < examples_max:
             examples.append({"offset": offset, "text": text and redacted_text(text[:_SEARCHED_MAX])[:TEXT_MAX]})
 
     def join(self, later: "Health") -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from service.trace.summary import MergedRank
+from service.trace.summary import MergedInput, MergedRank
 
 _IN_FILE_NAME = re.compile(r"(?<![a-z])(?<!local[-_.])(?:rank|worker)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 """Global rank in a file name; a local rank (``local_rank0``) or a rank of one dimension (``TP-0``) does not match."""
@@ -43,12 +43,25 @@ def merged_ranks(envelope: Mapping[str, Any]) -> list[MergedRank]:
     provenance = envelope.get("tracedock")
     merged = provenance.get("merged") if isinstance(provenance, Mapping) else None
     ranks = [dict(rank) for rank in merged if isinstance(rank, Mapping)] if isinstance(merged, list) else []
-    valid = [rank for rank in ranks if whole_number(rank.get("rank")) is not None and _are_pids(rank.get("pids"))]
+    valid = [
+        rank
+        for rank in ranks
+        if whole_number(rank.get("rank")) is not None
+        and _are_pids(rank.get("pids"))
+        and _are_inputs(rank.get("beside", []))
+    ]
     return cast("list[MergedRank]", valid) if valid == merged else []
 
 
 def _are_pids(pids: object) -> bool:
     return isinstance(pids, list) and all(isinstance(pid, list) and pid and type(pid[0]) is int for pid in pids)
+
+
+def _are_inputs(inputs: object) -> bool:
+    return isinstance(inputs, list) and all(
+        isinstance(one, Mapping) and MergedInput.__required_keys__ <= one.keys() and _are_pids(one["pids"])
+        for one in inputs
+    )
 
 
 def ranks_by_pid(ranks: Iterable[MergedRank]) -> dict[int, int]:

@@ -23,6 +23,9 @@ Essential arguments identify the work that a call launched, with its bytes and i
 and memory allocations are essential too.
 """
 
+ViewSource = Literal["columns", "original"]
+"""The source of an engine's document: the columns of a trace, or its original."""
+
 Straddle = Literal["keep", "start", "clip"]
 """Treatment of slices that cross an edge of the window."""
 

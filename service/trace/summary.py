@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import orjson
 
+from service.trace.text import decoded
+
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
@@ -36,6 +38,8 @@ NOT_OPERATORS = frozenset(
 
 SNAPSHOT_CATEGORY, BLOCK_CATEGORY = "memory_snapshot", "memory_block"
 """Categories of a memory snapshot's entries that PyTorch's profiler does not have, and of its largest blocks."""
+TIMELINE_CATEGORY = "memory_timeline"
+"""Category of the counters of a memory timeline."""
 
 STEP_PREFIX = "ProfilerStep#"
 """Prefix of the names of steps."""
@@ -48,6 +52,20 @@ TIMELESS_PHASES = FLOW_PHASES | {"M", "C"}
 
 Key = str | int
 """A pid or a tid."""
+
+
+def key_of(number: int | None, text: str | None) -> Key:
+    """Return a pid or tid as an integer or a string. Other JSON values become their text, and a missing value "".
+
+    Args:
+        number: the value, if it is a 64-bit integer.
+        text: the JSON text of any other value; None if the value is missing.
+    """
+    if number is not None:
+        return number
+    if text is None:
+        return ""
+    return decoded(text[1:-1].encode()) if text.startswith('"') else text
 
 
 class Bounds(TypedDict):
@@ -146,11 +164,28 @@ class Residual(TypedDict):
     max: int
 
 
+InputKind = Literal["trace", "nsight_systems", "perfetto", "memory_snapshot", "memory_timeline"]
+"""The kind of an input of a rank, by the tool that recorded it."""
+
+
+class MergedInput(TypedDict):
+    """An input beside the trace of its rank in a merged trace; `pids` are as in `MergedRank`.
+
+    Its events belong to no rank, so that analyses of the rank count nothing twice.
+    """
+
+    kind: InputKind
+    name: str
+    base_ns: int | None
+    shift_ns: int
+    pids: list[list[Key]]
+
+
 class MergedRank(TypedDict):
     """A rank of a merged trace, and its alignment to the common clock.
 
-    `pids` are pairs: the pid in the merged trace, and in the trace of the rank. The other fields are absent if another
-    program left them out of the document.
+    `pids` are pairs: the pid in the merged trace, and in the trace of the rank. `beside` is absent without such inputs,
+    and the other fields if another program left them out of the document.
     """
 
     rank: int
@@ -160,6 +195,7 @@ class MergedRank(TypedDict):
     collectives: NotRequired[int]
     residual_ns: NotRequired[Residual | None]
     pids: list[list[Key]]
+    beside: NotRequired[list[MergedInput]]
 
 
 @dataclass
@@ -200,10 +236,10 @@ class Summary:
     totals: dict[str, int] = field(default_factory=dict)
 
     @property
-    def is_memory_snapshot(self) -> bool:
-        """True for a memory snapshot and for a part of one, unless it is merged with a trace of GPU work."""
+    def is_memory_history(self) -> bool:
+        """True for a memory snapshot, a memory timeline and a part of one, unless it is merged with GPU work."""
         categories = {key.partition("|")[2] for key in self.counts}
-        return not self.streams and not categories.isdisjoint({SNAPSHOT_CATEGORY, BLOCK_CATEGORY})
+        return not self.streams and not categories.isdisjoint({SNAPSHOT_CATEGORY, BLOCK_CATEGORY, TIMELINE_CATEGORY})
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> "CoreSchema":

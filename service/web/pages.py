@@ -43,6 +43,7 @@ def page(request: Request, template: str, *, status: int = 200, **context: Any) 
     context["visitor"] = request.scope.get("visitor")
     context["root"] = _root(request)
     context["static"] = f"{context['root']}{STATIC_PATH}/{release()}"
+    context["shows_datasets"] = getattr(request.app.state, "shows_datasets", False)
     context["path"] = request.url.path.removeprefix(context["root"])
     return _templates.TemplateResponse(request, template, context, status_code=status, headers=_HEADERS)
 
@@ -122,12 +123,30 @@ def router() -> APIRouter:
         trace_id: str,
         q: str = "",  # noqa: ARG001
         args: str = "",  # noqa: ARG001
+        source: str = "",  # noqa: ARG001
     ) -> Response:
         return page(request, "sql.html", trace_id=trace_id)
 
     @pages.get("/groups/{group_id}")
     def group(request: Request, group_id: str) -> Response:
         return page(request, "group.html", group_id=group_id)
+
+    @pages.get("/datasets")
+    def datasets(request: Request) -> Response:
+        return page(request, "datasets.html")
+
+    @pages.get("/datasets/{dataset}")
+    def dataset(request: Request, dataset: str) -> Response:
+        return page(request, "dataset.html", dataset=dataset)
+
+    @pages.get("/datasets/{dataset}/runs/{run:path}")
+    def dataset_run(
+        request: Request,
+        dataset: str,
+        run: str,
+        base: str = "",  # noqa: ARG001 - dataset/run.js reads it
+    ) -> Response:
+        return page(request, "dataset_run.html", dataset=dataset, run=run)
 
     @pages.get("/compare")
     def compare(  # noqa: PLR0913, PLR0917 - place.js reads all but the first

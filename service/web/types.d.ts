@@ -76,6 +76,13 @@ interface Thread {
   events: Int;
 }
 
+interface MergedInput {
+  kind: string;
+  name: string;
+  shift_ns: Int;
+  base_ns: Int | null;
+}
+
 interface MergedRank {
   rank: Int;
   name: string;
@@ -83,6 +90,7 @@ interface MergedRank {
   collectives: Int;
   residual_ns: Record<string, Int> | null;
   base_ns: Int | null;
+  beside?: MergedInput[];
 }
 
 interface HealthNote {
@@ -129,6 +137,7 @@ interface Trace extends TraceSummary {
   job: string | null;
   sha256: string | null;
   has_original: boolean;
+  sources: Source[];
   format: string | null;
   host: string | null;
   path: string | null;
@@ -222,6 +231,93 @@ interface Job {
   result: { traces: string[] };
 }
 
+/** How far the ingests of a dataset are. */
+interface Ingesting {
+  sources: Int | null;
+  done: Int;
+  failed: Int;
+  bytes_done: Int;
+  bytes_total: Int | null;
+  bytes_per_s: number | null;
+  left_s: number | null;
+  reason: string | null;
+  last_record_at: string | null;
+}
+
+interface DatasetInBrief {
+  name: string;
+  location: string;
+  state: string;
+  reason: string | null;
+  read_at: string | null;
+  unread: Int;
+  runs_count: Int;
+  ranks: Int;
+  progress: Ingesting;
+}
+
+interface DatasetRun {
+  name: string;
+  done: Int;
+  failed: Int;
+  ranks: Int;
+  world_size: Int | null;
+  size: Int;
+  events: Int;
+  last_record_at: string;
+}
+
+interface DatasetIngest {
+  id: string;
+  state: string;
+  host: string;
+  process: Int;
+  started_at: string;
+  beat_at: string;
+  sources: Int;
+  done: Int;
+  failed: Int;
+  bytes_done: Int;
+  bytes_total: Int;
+  reason: string | null;
+}
+
+interface DatasetFailure {
+  run: string;
+  source: string;
+  attempts: Int;
+  worker: string;
+  error: ProblemFields;
+}
+
+interface Dataset extends DatasetInBrief {
+  runs: DatasetRun[];
+  ingests: DatasetIngest[];
+  failures: DatasetFailure[];
+  next: string | null;
+}
+
+interface ColumnsTable {
+  columns: Column[];
+  values: Value[][];
+  total: Int;
+}
+
+interface FleetAnswerFacts {
+  question: string;
+  parameters: Record<string, Value>;
+  definition: string;
+  source: string | null;
+}
+
+interface FleetAnswer extends FleetAnswerFacts {
+  tables: Record<string, Table & { truncated: boolean; total: Int }>;
+}
+
+interface FleetAnswerInColumns extends FleetAnswerFacts {
+  tables: Record<string, ColumnsTable>;
+}
+
 interface ImportJob extends Job {
   request: { path: string };
   result: { traces: string[]; skipped?: Int; files?: { path: string; trace: string | null; why: string | null }[] };
@@ -267,19 +363,24 @@ interface Account {
   stats: EngineStat[];
 }
 
-type EngineKey = { args: string; selection: TraceSelection | null };
+/** What an engine loads of a trace. */
+type Source = "columns" | "original";
+
+type EngineKey = { args: string; source: Source; selection: TraceSelection | null };
 
 interface Session extends EngineKey {
   trace: string;
   state: string;
   engine: { rss_bytes: Int | null; peak_bytes: Int | null; predicted_bytes: Int; restarts: Int };
-  progress: { bytes: Int; events_total: Int };
+  progress: { bytes: Int; events_total: Int | null };
   load_s: number | null;
   clients: Int;
   queries: Int;
   waiting: Int;
   error: ProblemFields | null;
   account: Account | null;
+  account_reason: string | null;
+  stats: EngineStat[] | null;
 }
 
 interface ListenerStatus {
@@ -288,6 +389,32 @@ interface ListenerStatus {
   port: Int;
   trace: string | null;
   error: string | null;
+}
+
+interface Attachment {
+  id: string;
+  name: string;
+  kind: string;
+  trace: string | null;
+  group: string | null;
+  rank: Int | null;
+  size: Int;
+}
+
+interface AttachmentMatch {
+  trace: string;
+  used: boolean;
+  joined: Int | null;
+  same_name: Int | null;
+  gained: Int | null;
+  reason: string | null;
+}
+
+interface AttachmentTables {
+  tables: { name: string; columns: { name: string; unit: string | null; is_number: boolean }[]; rows: string[][] }[];
+  text: string;
+  truncated: boolean;
+  reason: string | null;
 }
 
 interface Column {
@@ -370,7 +497,9 @@ interface ElementsById {
   "confirm-yes": HTMLButtonElement;
   "cut-by": HTMLSelectElement;
   "cut-download": HTMLAnchorElement;
+  "cut-download-pftrace": HTMLAnchorElement;
   "cut-open": HTMLAnchorElement;
+  "drift-base": HTMLSelectElement;
   "engine-args": HTMLSelectElement;
   "file-input": HTMLInputElement;
   "chosen-compare": HTMLAnchorElement;
@@ -380,6 +509,10 @@ interface ElementsById {
   "filter-pinned": HTMLInputElement;
   "filter-state": HTMLSelectElement;
   "folder-input": HTMLInputElement;
+  "grid-csv": HTMLAnchorElement;
+  "grid-order": HTMLSelectElement;
+  "grid-shade": HTMLSelectElement;
+  "grid-value": HTMLSelectElement;
   "import-group": HTMLInputElement;
   "import-mode": HTMLSelectElement;
   "import-path": HTMLInputElement;
@@ -403,6 +536,7 @@ interface ElementsById {
   "sql-input": HTMLTextAreaElement;
   "sql-limit": HTMLSelectElement;
   "sql-save-name": HTMLInputElement;
+  "sql-source": HTMLSelectElement;
   "trace-link": HTMLAnchorElement;
 }
 

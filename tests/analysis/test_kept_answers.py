@@ -65,7 +65,7 @@ def test_prepared_answers_serve_a_trace_and_its_run(
     with closing(ReadingCache(tmp_path / "spill")) as readings:
         assert [keep_answers(rank, readings) for rank in ranks] == [len(KEPT)] * len(ranks)
     forbid_reading(monkeypatch)
-    for name in KEPT:
+    for name in (*KEPT, "overview"):
         assert answered(name, ranks[:1], tmp_path / "spill")
         assert answered(name, ranks, tmp_path / "spill")
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.attribution.file import links_of
+from service.attribution.file import LinkReader, links_of
 from service.attribution.links import RULES, Links
 from service.attribution.nesting import NONE
 from service.attribution.steps import NO_STEP
@@ -22,7 +22,7 @@ from service.store.parts import Parts
 from service.trace.summary import Summary
 from tests.brute import Document
 from tests.conftest import DATA, SHARED, scaled
-from tests.cutting.choices import documents, text_of
+from tests.cutting.choices import cut, documents, text_of
 from tests.traces import TraceShape, trace_chunks
 
 TRACES = sorted([*DATA.glob("*.pt.trace.json.gz"), *SHARED.rglob("*.pt.trace.json.gz")])
@@ -164,3 +164,30 @@ def test_operators_do_not_depend_on_external_ids(ids: str, kind: str, tmp_path: 
     assert summary.attribution == {"external_ids": kind, "rules": {"launch": 40}}
     assert [positions[row] for row in work.operators.tolist()] == [3 * number for number in range(40)]
     assert [positions[row] for row in work.launches.tolist()] == [3 * number + 1 for number in range(40)]
+
+
+def linked(links: Links, rows: range) -> list[tuple[int, ...]]:
+    """Return what the links say about some rows."""
+    values = zip(links.rows, links.launches, links.operators, links.rules, links.steps, links.is_work, strict=True)
+    return [(int(row), *map(int, others)) for row, *others in values if row in rows]
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_reader_of_a_part_of_the_links_says_what_that_of_all_does(with_file: bool) -> None:
+    text = b"".join(trace_chunks(TraceShape(steps=6, kernels=20)))
+    with cut(text, row_group=25) as columns:
+        folder = columns.parts.folder
+        if not with_file and isinstance(folder, Path):
+            (folder / ATTRIBUTION).unlink()
+        reader, every = LinkReader(folder, columns.summary), range(columns.parts.rows)
+        whole = reader.all()
+        for rows in (range(30), range(100, 101), range(200, 400), range(len(every), len(every)), every):
+            assert linked(reader.within(slice(rows.start, rows.stop)), rows) == linked(whole, rows)
+        for step in columns.summary.steps:
+            found = reader.of_steps([step["number"]])
+            ours, of_all = (
+                [link for link in linked(links, every) if step["number"] in link[4:5]] for links in (found, whole)
+            )
+            assert ours == of_all
+            assert len(found.rows) < len(whole.rows) / 2 or not with_file
+        assert not len(reader.of_steps([10**6]).rows) or not with_file

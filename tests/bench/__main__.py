@@ -3,6 +3,7 @@
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from service.engine.trace_processor.provision import engine_path
@@ -12,6 +13,7 @@ from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta
 from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, measure_cutting, measure_merge
 from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
 from tests.bench.figures import Row, run_alone, timed
+from tests.bench.formats import measure_formats
 from tests.bench.pages import PAGE
 from tests.bench.uploads import measure_uploads
 from tests.server import Server
@@ -22,6 +24,8 @@ LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor
 INGEST = "ingest: PUT to ready"
 _PARTIAL = ("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS, PAGE)
 """Starts of the names of steps that do not read the whole trace, and so have no rate."""
+APART = {"uploads": measure_uploads, "formats": measure_formats}
+"""Parts that measure files of their own; each returns its table as text."""
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
 _IJSON = (
     "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
@@ -65,14 +69,15 @@ def main() -> None:
     options.add_argument("--ranks-megabytes", type=int, default=60, help="size of each of the ranks that are merged")
     options.add_argument(
         "--only",
-        choices=("engine", "analyses", "uploads"),
-        help="leave out all but sessions and SQL, analyses, or uploads",
+        choices=("engine", "analyses", *APART),
+        help="leave out all but sessions and SQL, analyses, uploads, or snapshots and Nsight exports",
     )
     options.add_argument("--hta", type=Path, help="a trace of one rank to compare with HTA on")
     chosen = options.parse_args()
-    if chosen.only in {None, "uploads"}:
-        sys.stdout.write(measure_uploads())
-    if chosen.only == "uploads":
+    for part, measured in APART.items():
+        if chosen.only in {None, part}:
+            sys.stdout.write(measured())
+    if chosen.only in APART:
         return
     with tempfile.TemporaryDirectory() as scratch:
         trace = chosen.trace
@@ -93,10 +98,16 @@ def main() -> None:
     sys.stdout.write(
         f"\n{trace.name}: {size / 1e6:,.0f} MB of JSON, {packed / 1e6:,.1f} MB packed, {events:,} events\n\n"
     )
-    sys.stdout.write(
-        f"| {'step':37} | {'wall s':>8} | {'MB/s':>7} | {'events/s':>10} | {'all MB':>8} | peak MB |\n"
-        "|---|---:|---:|---:|---:|---|\n"
-    )
+    sys.stdout.write(_table(rows, size, events))
+    sys.stdout.writelines(f"{line}\n" for line in _ratios(rows, packed, columns))
+
+
+def _table(rows: list[Row], size: int, events: int) -> str:
+    """Return a Markdown table of the rows; steps that read the whole trace have their rates."""
+    lines = [
+        f"| {'step':37} | {'wall s':>8} | {'MB/s':>7} | {'events/s':>10} | {'all MB':>8} | peak MB |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
     for row in rows:
         reads_all = not row.step.startswith(_PARTIAL)
         rate = f"{size / 1e6 / row.wall_s:,.0f}" if reads_all else ""
@@ -105,32 +116,35 @@ def main() -> None:
         figures = (
             f"{row.wall_s:8.{4 if row.wall_s < 0.1 else 2}f} | {rate:>7} | {event_rate:>10} | {row.together_mb:8,.0f}"
         )
-        sys.stdout.write(f"| {row.step:37} | {figures} | {peaks} |\n")
+        lines.append(f"| {row.step:37} | {figures} | {peaks} |")
+    return "\n".join([*lines, "", ""])
+
+
+def _ratios(rows: list[Row], packed: int, columns: int) -> Iterator[str]:
+    """Yield the ratios of steps, a line each."""
     wall = {row.step: row.wall_s for row in rows}
     peak = {row.step: row.peak_mb for row in rows}
     if IJSON in wall:
-        sys.stdout.write(
-            f"\nIngest is {wall[ENGINE] / wall[INGEST]:.1f} x faster than trace_processor's load and"
+        yield (
+            f"Ingest is {wall[ENGINE] / wall[INGEST]:.1f} x faster than trace_processor's load and"
             f" {wall[IJSON] / wall[INGEST]:.1f} x faster than one pass of ijson.items;"
-            f" its columns take {columns / 1e6:,.1f} MB, {columns / packed:.2f} x the packed file.\n"
+            f" its columns take {columns / 1e6:,.1f} MB, {columns / packed:.2f} x the packed file."
         )
     for step in (WINDOW, STREAM, STEPS, PARTS):
         if step in wall:
-            sys.stdout.write(f"{step}: {wall[FILTER] / wall[step]:.1f} x faster than one filter pass of ijson.\n")
+            yield f"{step}: {wall[FILTER] / wall[step]:.1f} x faster than one filter pass of ijson."
     if HTA in wall:
-        sys.stdout.write(
-            f"HTA's headlines: {wall[HTA] / wall[OURS]:.1f} x faster here, including the import of the file.\n"
-        )
+        yield f"HTA's headlines: {wall[HTA] / wall[OURS]:.1f} x faster here, including the import of the file."
     if SESSION not in wall:
         return
     memory = peak[ENGINE]["process"]
     for step in (SESSION, ESSENTIAL):
-        sys.stdout.write(
+        yield (
             f"{step}: {wall[step] / wall[ENGINE]:.2f} x the time of trace_processor alone,"
-            f" {peak[step]['engine'] / memory:.2f} x its memory.\n"
+            f" {peak[step]['engine'] / memory:.2f} x its memory."
         )
-    sys.stdout.write(f"{WINDOWED}: {wall[WINDOWED] - wall[IDLE]:.2f} s more than an idle engine's start.\n")
-    sys.stdout.write(f"{ARROW}: {wall[ROWS] / wall[ARROW]:.1f} x faster than the rows of perfetto's client.\n")
+    yield f"{WINDOWED}: {wall[WINDOWED] - wall[IDLE]:.2f} s more than an idle engine's start."
+    yield f"{ARROW}: {wall[ROWS] / wall[ARROW]:.1f} x faster than the rows of perfetto's client."
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ def session(trace_id: str, state: str, done: int = 0, **changed: Any) -> dict[st
         "trace": trace_id,
         "selection": None,
         "args": "all",
+        "source": "columns",
         "state": state,
         "error": None,
         "engine": {
@@ -138,6 +139,8 @@ def session(trace_id: str, state: str, done: int = 0, **changed: Any) -> dict[st
         "idle_s": 0.0,
         "load_s": None,
         "account": None,
+        "account_reason": None,
+        "stats": None,
     }
     return whole | changed
 

@@ -11,6 +11,8 @@ import pytest
 from service.analysis.catalogue import QUESTIONS
 from tests.cli.conftest import OnTerminal, Run
 from tests.cli.double import Answer, Server, job, json_answer, trace
+from tests.http.test_memory_snapshots import stepped
+from tests.snapshots import SMALL, pickled
 from tests.traces import TraceShape, write_trace
 
 RANK0, RANK1 = "9f2c41d07a3b", "0a1b2c3d4e5f"
@@ -49,6 +51,17 @@ def test_analyze_takes_several_files_without_a_server(run: Run, files: list[Path
     names, *lines = [line.split("\t") for line in result.stdout.splitlines()]
     assert [line[names.index("rank")] for line in lines] == ["0", "1"]
     assert all(int(line[names.index("span_ns")]) > 0 for line in lines)
+
+
+def test_file_of_a_snapshot_has_the_steps_of_the_trace_beside_it(run: Run, tmp_path: Path) -> None:
+    snapshot, trace = tmp_path / "memory_rank0.pickle", tmp_path / "rank0.json"
+    snapshot.write_bytes(pickled(SMALL))
+    trace.write_bytes(stepped(1))
+    result = run("analyze", str(snapshot), "memory_snapshot", "--with", str(trace), "-f", "json")
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert len(answer["tables"]["steps"]["rows"]) == 2
+    assert answer["notes"] == ["Rank 0: steps from trace rank0.json: 2 of its 2 overlap the snapshot's entries."]
 
 
 def test_analyze_writes_every_format_of_a_file_and_of_a_selection(run: Run, files: list[Path], tmp_path: Path) -> None:

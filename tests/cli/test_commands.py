@@ -54,6 +54,7 @@ def test_options_with_a_value_have_a_metavar_and_all_have_help(path: str) -> Non
         if takes_value(param) or isinstance(param, TyperArgument):
             assert param.metavar or choices_of(param), param.name
             assert param.metavar not in {"TEXT", "INTEGER", "FLOAT", "FILENAME"}
+            assert "[" not in (param.metavar or ""), "the usage line encloses what is optional"
     assert not re.search(r"<\w+>", help_of(path))
 
 

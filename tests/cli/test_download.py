@@ -41,8 +41,11 @@ def test_download_writes_the_trace_under_its_name_and_prints_it(run: Run, trace_
 
 
 def test_download_sends_all_options(run: Run, trace_server: Server) -> None:
+    trace_server.script("GET", PATH, answer(), answer())
     assert run("download", "latest", "-f", "json.gz", "--order", "original", "--redact").exit_code == 0
     assert trace_server.sent("GET")[-1].query == {"format": "json.gz", "order": "original", "redact": "true"}
+    assert run("download", "latest", "-f", "pftrace.gz", "--redact", "-o", "a.gz").exit_code == 0
+    assert trace_server.sent("GET")[-1].query == {"format": "pftrace.gz", "order": "time", "redact": "true"}
     assert run("download", "latest", "--format", "xml").exit_code == 2
 
 

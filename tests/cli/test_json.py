@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.cli.double import Answer, Server, job, json_answer, session, trace
 from tests.traces import TraceShape, write_trace
 
 RANK0, RANK1, GROUP = "9f2c41d07a3b", "0a1b2c3d4e5f", "00112233aabb"
+ATTACHED = "5f0c1f9a2b3c"
 BIG = 9007199254740993
 
 WITHOUT = {
@@ -44,10 +46,13 @@ COMMANDS: dict[str, list[str]] = {
     "fleet status": ["{store}"],
     "fleet analyze": ["{store}", "steps", "--mode", "here"],
     "fleet ask": ["{store}", "slow_ranks"],
+    "fleet window": ["{store}", "--rank", "0", "--window", "0s..1ms"],
     "groups": [],
     "groups show": ["run"],
     "groups merge": ["run"],
     "groups rm": ["run"],
+    "attach": [RANK0, "a.json"],
+    "detach": [ATTACHED],
     "analyze": [RANK0, "steps"],
     "query": [RANK0, "SELECT 1"],
     "open": [RANK0],
@@ -120,6 +125,11 @@ def full_server(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     server.script("GET", "/baselines/main", json_answer(baseline))
     server.script("PUT", "/baselines/main", json_answer(baseline))
     server.script("DELETE", "/baselines/main", Answer(204))
+    attachment = {
+        "id": ATTACHED, "name": "a.json", "kind": "text", "sha256": hashlib.sha256(b"[]").hexdigest(),
+    }  # fmt: skip
+    server.script("PUT", f"/traces/{RANK0}/attachments/a.json", json_answer(attachment, 201))
+    server.script("DELETE", f"/attachments/{ATTACHED}", Answer(204))
     server.script("DELETE", "/imports/1", json_answer({"id": "1", "taken": 2}))
     return server
 

@@ -240,3 +240,24 @@ def test_signalled_command_leaves_no_files(work: Path, number: signal.Signals, c
     assert process.returncode == code
     assert not any(spare.iterdir())
     assert not any(work.iterdir())
+
+
+@pytest.mark.parametrize(("options", "name"), [
+    (["-f", "pftrace"], "cpu_train_steps.copy.pt.trace.pftrace"),
+    (["-o", "x.pftrace"], "x.pftrace"),
+    (["-o", "x.pftrace.gz"], "x.pftrace.gz"),
+    (["-f", "pftrace.gz", "--steps", "3"], "cpu_train_steps.cut.pt.trace.pftrace.gz"),
+])  # fmt: skip
+def test_download_writes_a_local_file_as_perfettos_protobuf(work: Path, options: list[str], name: str) -> None:
+    result = local("download", STEPS, *options)
+    assert (result.exit_code, result.stdout) == (0, f"{name}\n")
+    again = local("download", name, "-o", "again.json")
+    assert again.exit_code == 0, again.output
+    part = ["--steps", "3"] if "--steps" in options else []
+    assert local("download", STEPS, *part, "-o", "own.json").exit_code == 0
+    assert events("again.json") == events("own.json")
+
+
+def test_perfetto_traces_are_by_time_only(work: Path) -> None:
+    refused = local("download", STEPS, "-f", "pftrace", "--order", "original")
+    assert (refused.exit_code, os.listdir(work)) == (2, [])  # noqa: PTH208 - whatever it is

@@ -1,4 +1,4 @@
-"""The commands `sessions` and `sessions close`, and the option `--args` of commands that use an engine."""
+"""The commands `sessions` and `sessions close`, and the options `--args` and `--source` of commands with an engine."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def engines_server(server: Server) -> Server:
         session_with_engine(RANK0, "loading", args="essential", selection=STEP),
         session_with_engine(RANK1, account=account(7, 9), idle_s=12.5),
         session_with_engine(RANK1, "failed", args="none", error=error),
+        session_with_engine(RANK1, source="original", stats=[{"name": "traced_buf_chunks_lost"}]),
     ]
     memory = {"held_bytes": 175_000_000, "budget_bytes": 15_200_000_000}
     server.script("GET", "/sessions", *[json_answer({"sessions": sessions, "memory": memory, "next": None})] * 2)
@@ -46,10 +47,11 @@ def engines_server(server: Server) -> Server:
 def test_sessions_prints_exact_lines_into_a_pipe(run: Run, engines_server: Server) -> None:
     names, *lines = [line.split("\t") for line in run("sessions").stdout.splitlines()]
     rows = [dict(zip(names, line, strict=True)) for line in lines]
-    assert [row["trace"] for row in rows] == [RANK0, RANK0, RANK1, RANK1]
-    assert [row["args"] for row in rows] == ["all", "essential", "all", "none"]
-    assert [row["state"] for row in rows] == ["ready", "loading", "ready", "failed"]
-    assert [row["note"] for row in rows] == [r"\N", r"\N", "incomplete", "engine_stuck"]
+    assert [row["trace"] for row in rows] == [RANK0, RANK0, RANK1, RANK1, RANK1]
+    assert [row["args"] for row in rows] == ["all", "essential", "all", "none", "all"]
+    assert [row["source"] for row in rows] == [*["columns"] * 4, "original"]
+    assert [row["state"] for row in rows] == ["ready", "loading", "ready", "failed", "ready"]
+    assert [row["note"] for row in rows] == [r"\N", r"\N", "incomplete", "engine_stuck", "importer complains"]
     assert [(row["shown"], row["events"]) for row in rows[:3]] == [("54906", "54906"), (r"\N", r"\N"), ("7", "9")]
     assert (rows[0]["memory"], rows[0]["predicted"], rows[0]["clients"]) == ("42594304", "53604432", "2")
     assert rows[2]["idle_s"] == "12.5"
@@ -65,7 +67,7 @@ def test_sessions_prints_units_and_total_memory_on_a_terminal(on_terminal: OnTer
 
 def test_sessions_prints_the_json_of_the_api(run: Run, engines_server: Server) -> None:
     document = json.loads(run("sessions", "--json").stdout)
-    assert [session["trace"] for session in document["sessions"]] == [RANK0, RANK0, RANK1, RANK1]
+    assert [session["trace"] for session in document["sessions"]] == [RANK0, RANK0, RANK1, RANK1, RANK1]
     assert document["memory"]["budget_bytes"] == 15_200_000_000
 
 
@@ -75,13 +77,13 @@ def test_close_stops_exactly_the_engines_of_the_trace(run: Run, engines_server: 
     assert result.exit_code == 0
     requests = engines_server.sent("DELETE")
     assert [request.path for request in requests] == [f"/traces/{RANK0}/session"] * 2
-    assert requests[0].query == {}
-    assert requests[1].query.keys() == {"args", "selection"}
+    assert requests[0].query == {"source": "columns"}
+    assert requests[1].query.keys() == {"args", "selection", "source"}
     assert requests[1].query["args"] == "essential"
     assert json.loads(requests[1].query["selection"]) == STEP
-    assert [line.split("\t")[:3] for line in result.stdout.splitlines()] == [
-        ["closed", RANK0, "all"],
-        ["closed", RANK0, "essential"],
+    assert [line.split("\t")[:4] for line in result.stdout.splitlines()] == [
+        ["closed", RANK0, "all", "columns"],
+        ["closed", RANK0, "essential", "columns"],
     ]
 
 
@@ -114,6 +116,24 @@ def test_open_link_has_the_event_arguments(run: Run, engines_server: Server) -> 
     )
     link_to_selection = run("open", RANK0, "--args", "none", "--steps", "7").stdout
     assert link_to_selection == f"{link}?selection=%7B%22steps%22%3A%5B7%5D%7D&args=none\n"
+
+
+def test_source_is_sent_with_queries_and_links(run: Run, engines_server: Server) -> None:
+    engines_server.script("POST", f"/traces/{RANK0}/query", EMPTY_TABLE, Answer(200, b"", "text/csv"))
+    for form in ("table", "csv"):
+        assert run("query", RANK0, "select 1", "--source", "original", "--format", form).exit_code == 0
+    assert [json.loads(request.body)["source"] for request in engines_server.sent("POST")] == ["original"] * 2
+    path = f"/traces/{RANK0}/perfetto"
+    engines_server.script("GET", path, Answer(307, headers={"Location": "/perfetto/x/#!/viewer"}))
+    link = run("open", RANK0, "--source", "original").stdout
+    assert link == f"{engines_server.url}/api/v1{path}?source=original\n"
+
+
+def test_source_with_a_listener_is_a_usage_error(run: Run, engines_server: Server) -> None:
+    result = run("open", RANK0, "--source", "original", "--listener")
+    assert result.exit_code == 2
+    assert "default source" in result.stderr
+    assert engines_server.requests == []
 
 
 def test_unknown_args_and_a_listener_with_args_are_usage_errors(run: Run, engines_server: Server) -> None:

@@ -14,6 +14,7 @@ from tracedock import AsyncClient, errors
 
 from tests.client.conftest import Connect, Driven
 from tests.docs.pages import EXAMPLES
+from tests.pftrace import content, program, system
 from tests.server import Server
 from tests.waiting import PATIENCE_S
 
@@ -71,6 +72,28 @@ def test_link_opens_the_perfetto_ui(dock: Driven, run: list[Any], monkeypatch: p
         dock.open(run[0], steps=[99])
 
 
+def test_files_are_attached_read_and_deleted(dock: Driven, run: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "flops & more.txt"
+    path.write_text("\n----- DeepSpeed Flops Profiler -----\nfwd latency:    76.67 ms\n")
+    group = dock.group("gpt")
+    of_group, of_trace = dock.attach(group, path), dock.attach(run[0], path, name="other.txt")
+    assert (of_group["name"], of_group["kind"], of_trace["name"]) == (path.name, "deepspeed_flops", "other.txt")
+    assert dock.attach(group["id"], path, of="group") == of_group
+    assert {each["id"] for each in dock.attachments(group)} >= {of_group["id"], of_trace["id"]}
+    assert [each["id"] for each in dock.attachments(run[0])] == [of_trace["id"]]
+    assert dock.read_attachment(of_group) == path.read_bytes()
+    [table] = dock.attachment_tables(of_group)["tables"]
+    assert table["rows"] == [["fwd latency", "76.67", "ms"]]
+    with pytest.raises(errors.ApiError) as refused:
+        dock.match_attachment(of_group)
+    assert refused.value.code == "bad_attachment"
+    with pytest.raises(errors.ApiError, match="is a trace"):
+        dock.attach(group, RANKS[0])
+    for attachment in (of_group, of_trace):
+        dock.delete_attachment(attachment)
+    assert of_group["id"] not in {each["id"] for each in dock.attachments(group)}
+
+
 def test_groups_are_made_changed_and_removed(dock: Driven, run: list[Any]) -> None:
     group = dock.create_group(f"made-{run[0]['id']}", [run[0]])
     assert [rank["trace"] for rank in group["ranks"]] == [run[0]["id"]]
@@ -95,6 +118,27 @@ def test_sessions_and_jobs_are_listed(dock: Driven, run: list[Any]) -> None:
     job = dock.finish(dock.split(run[0], steps=[11]))
     assert dock.jobs(kind="split", states=["done"], trace=run[0])[0]["id"] == job["id"]
     assert dock.cancel(job)["state"] == "done"
+
+
+def test_original_of_a_perfetto_trace_is_queried_opened_and_closed(dock: Driven, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.pftrace"
+    path.write_bytes(content([*program(), *system()]))
+    trace = dock.wait(dock.upload(path))
+    count = "SELECT count(*) AS n FROM sched"
+
+    assert dock.sql(trace, count, source="original").rows == [(150,)]
+    assert dock.sql(trace, count).rows == [(0,)]
+    assert dock.query(trace, count, source="original")["rows"] == [[150]]
+    session = dock.open_session(trace, source="original", wait=60)
+    assert session["engine"]["pid"] == dock.session(trace, source="original")["engine"]["pid"]
+    dock.check_perfetto(trace, source="original")
+    dock.close_session(trace, source="original")
+    with pytest.raises(errors.ApiError) as closed:
+        dock.session(trace, source="original")
+    assert closed.value.code == "not_ready"
+    with pytest.raises(errors.ApiError) as refused:
+        dock.sql(trace, count, source="original", names=["work"])
+    assert refused.value.code == "source_unavailable"
 
 
 def test_refusals_are_told_apart(dock: Driven, run: list[Any]) -> None:

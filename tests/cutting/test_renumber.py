@@ -38,7 +38,7 @@ def test_process_name_has_the_rank_and_the_original_name_or_kind() -> None:
         {"pid": "Spans", "name": None, "labels": None},
     ]
 
-    assert process_names(3, processes, {0, 1}) == {
+    assert process_names("rank 3", processes, {0, 1}) == {
         0: "rank 3 · GPU 0",
         1: "rank 3 · GPU 1",
         2: "rank 3 · process 2",

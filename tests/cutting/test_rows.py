@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.attribution.file import links_of
+from service.attribution.file import LinkReader
 from service.cutting.rows import AT_ONCE
 from service.store.parts import Parts
 from service.trace.errors import SelectionError
@@ -131,8 +131,8 @@ def test_short_window_reads_only_the_parts_that_its_arrows_and_links_need() -> N
             (kept_positions,) = columns.kept(selection)
         rows = np.zeros(columns.parts.rows, np.bool_)
         rows[[columns.positions.index(at) for at in kept_positions]] = True
-        near = links_of(columns.parts.folder, columns.summary, rows).rows
-        everything = links_of(columns.parts.folder, columns.summary).rows
+        links = LinkReader(columns.parts.folder, columns.summary)
+        near, everything = links.touching(rows).rows, links.all().rows
 
     assert kept_positions
     assert len(read) < count / 4

@@ -18,7 +18,7 @@ from tests.server import Server
 DOCS = ROOT / "docs"
 GUIDES = [
     "tour", "api", "client", "command-line", "selections", "analyses", "gate", "sql", "importing", "training",
-    "fleet", "engines", "security", "agents",
+    "fleet", "scale", "engines", "security", "agents",
 ]  # fmt: skip
 REFERENCES = ["deployment", "settings", "ARCHITECTURE"]
 DEVELOPER_PAGES = [DOCS / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
@@ -130,8 +130,8 @@ def _is_listed(option: str, text: str) -> bool:
 
 
 def _general(path: str) -> str:
-    """Replace the name of an analysis in a path with `{name}`, as on the page."""
-    return re.sub(r"^(/(?:traces|groups)/\{\w+\}/analysis/)\w+$", r"\1{name}", path)
+    """Replace the name of an analysis or of a question in a path with `{name}`, as on the page."""
+    return re.sub(r"^(/(?:traces|groups|datasets)/.*/(?:analysis|questions)/)\w+$", r"\1{name}", path)
 
 
 def _anchor(heading: str) -> str:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from service.engine.memory import BASE_BYTES, LIMIT_MIN_BYTES, PER_EVENT, MemoryModel, memory_limit
+from service.engine.memory import (
+    BASE_BYTES,
+    LIMIT_MIN_BYTES,
+    PER_EVENT,
+    PER_ORIGINAL_BYTE,
+    MemoryModel,
+    memory_limit,
+)
 
 MILLION = 1_000_000
 GIB = 1 << 30
@@ -13,6 +20,13 @@ def test_prediction_is_that_of_the_engine_and_its_events(args: str) -> None:
     model = MemoryModel()
     assert model.predict(args, 0) == BASE_BYTES
     assert model.predict(args, MILLION) == BASE_BYTES + PER_EVENT[args] * MILLION
+
+
+def test_prediction_for_an_original_is_that_of_its_bytes_with_a_wider_margin() -> None:
+    expected, largest = MemoryModel().predict_original(100 * MILLION)
+    assert expected == BASE_BYTES + PER_ORIGINAL_BYTE * 100 * MILLION
+    assert expected < largest < 4 * expected
+    assert MemoryModel().predict_original(0) == (BASE_BYTES, BASE_BYTES)
 
 
 def test_fewer_arguments_take_less_memory() -> None:

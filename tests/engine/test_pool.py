@@ -105,7 +105,7 @@ async def test_engines_in_use_are_not_evicted(engine: Path) -> None:
 
 
 async def test_stalled_load_is_evicted(one_event: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "STALL_TOLERANCE_S", 0.2)
+    monkeypatch.setattr(pool_module, "STALL_TOLERANCE_S", 3600)
     async with pool_of(DOUBLES / "mute", max_engines=1) as pool:
         stalled = pool.open("a", "a", partial(fed, one_event), client="first")
         waiting = asyncio.create_task(stalled.settled())
@@ -114,6 +114,7 @@ async def test_stalled_load_is_evicted(one_event: Path, monkeypatch: pytest.Monk
             with pytest.raises(EngineUnavailable):
                 pool.open("b", "b", partial(fed, one_event), client="second")
             await asyncio.sleep(0.02)
+        monkeypatch.setattr(pool_module, "STALL_TOLERANCE_S", 0.2)
         pool.open("b", "b", partial(fed, one_event), client="second")
         with pytest.raises(EngineStalled, match=r"made no progress for .* while others waited"):
             await waiting
@@ -212,6 +213,22 @@ async def test_load_larger_than_the_whole_budget_is_refused_with_advice(engine: 
         assert refused.value.extra["predicted_bytes"] == expected() == refused.value.extra["budget_bytes"] + 1
         assert pool.sessions() == []
         assert await query_rows(open_session_of(pool, "a", args="essential"), "SELECT 1") == [(1,)]
+
+
+async def test_original_larger_than_the_whole_budget_is_refused_with_its_size(engine: Path) -> None:
+    async with pool_of(engine, memory_bytes=expected()) as pool:
+        with pytest.raises(TooLargeForEngine, match="953 MiB that the original is expected to have") as refused:
+            pool.open("a", "a", TRACE, original_bytes=1_000_000_000)
+        assert refused.value.extra["original_bytes"] == 1_000_000_000
+
+
+async def test_original_has_the_memory_of_its_bytes_and_teaches_nothing(engine: Path) -> None:
+    async with pool_of(engine, memory_bytes=2 * expected()) as pool:
+        session = pool.open("a", "a", TRACE, original_bytes=10 * MIB)
+        assert session.predicted_bytes == MemoryModel().predict_original(10 * MIB)[0]
+        await session.settled()
+        assert session.load.is_original
+        assert open_session_of(pool, "b").predicted_bytes == expected()
 
 
 async def test_predicted_memory_of_loads_counts_toward_the_budget(engine: Path) -> None:

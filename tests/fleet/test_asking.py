@@ -15,10 +15,13 @@ from service.fleet.dataset import Dataset
 from service.fleet.ingesting import ingest_sources
 from service.fleet.sources import find_sources
 from service.fleet.workers.here import Here
-from service.fleet.workers.start import WorkersRequest, workers_of
+from service.fleet.workers.request import WorkersRequest
+from service.fleet.workers.start import workers_of
 from service.fleet.workers.task import Workers
 from service.trace.errors import BadAnalysisRequest, BadFleetRequest, NotApplicable, SelectionError, UnknownAnalysis
 from service.trace.selection import Selection
+from tests.http.test_memory_snapshots import stepped
+from tests.snapshots import SMALL, pickled
 from tests.traces import TraceShape, write_trace
 
 RANKS, CYCLES = 2, 2
@@ -103,6 +106,24 @@ def test_kept_answers_need_no_columns(dataset: Dataset, tmp_path: Path, monkeypa
     for name in ("collectives", "recommendations", "steps"):
         found = asked(dataset, name, "after", None, None, Here())
         assert name != "collectives" or found == answer
+
+
+def test_snapshot_of_a_dataset_has_the_steps_of_its_ranks_trace(tmp_path: Path, local: Workers) -> None:
+    (tmp_path / "run").mkdir()
+    for rank in range(RANKS):
+        (tmp_path / "run" / f"memory_rank{rank}.pickle").write_bytes(pickled(SMALL))
+        (tmp_path / "run" / f"rank{rank}.json").write_bytes(stepped(1 + rank))
+    dataset = Dataset.create(str(tmp_path / "dataset"))
+    ingest_sources(dataset, find_sources([str(tmp_path / "run")], None, dataset.location.url), Here())
+
+    tables, _, notes, _ = asked(dataset, "memory_snapshot", "run", None, None, local)
+
+    # the first entry is 1 µs after `START_US`, which is zero of the snapshots' clocks
+    assert tables["steps"]["start_ns"] == [start * 1000 + rank * 1000 for rank in range(RANKS) for start in (0, 4)]
+    assert notes == [
+        f"Rank {rank}: steps from trace rank{rank}.json: 2 of its 2 overlap the snapshot's entries."
+        for rank in range(RANKS)
+    ]
 
 
 def test_run_is_named_unless_there_is_one(dataset: Dataset) -> None:

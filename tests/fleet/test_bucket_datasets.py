@@ -9,7 +9,8 @@ from service.fleet.dataset import Dataset
 from service.fleet.ingesting import ingest_sources
 from service.fleet.sources import find_sources
 from service.fleet.workers.here import Here
-from service.fleet.workers.start import WorkersRequest, workers_of
+from service.fleet.workers.request import WorkersRequest
+from service.fleet.workers.start import workers_of
 from service.store.locations.location import Location
 from tests.fleet.test_asking import asked
 from tests.traces import TraceShape, write_trace

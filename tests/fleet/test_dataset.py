@@ -15,9 +15,11 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.fleet.dataset import COLUMNS, Dataset, table_name
 from service.fleet.facts import TABLES
 from service.fleet.merging import merge_facts
+from service.fleet.progress import DatasetProgress
 from service.fleet.record import Record, as_table
 from service.fleet.sources import Source, find_sources
 from service.fleet.tasks import IngestSource
+from service.streaming.zstandard import zstd
 from service.trace.cycles import cycles_of
 from service.trace.errors import BadDataset, IngestError, NotJson, SourceChanged, UnknownLocation
 from tests.traces import TraceShape, write_trace
@@ -225,3 +227,57 @@ def test_part_has_its_records_and_each_trace_once(dataset: Dataset, run: Path) -
     assert sorted(record.key for part in parts for record in part.records) == sorted(record.key for record in records)
     assert sorted(trace for part in parts for trace in part.traces) == sorted(record.trace for record in records)
     assert dataset.unmerged(record.key for part in parts for record in part.records) == {}
+
+
+def test_part_of_an_earlier_version_is_read(dataset: Dataset, run: Path) -> None:
+    records = ingested(dataset, sources_of(dataset, run))
+    merged(dataset, records)
+    (part,) = dataset.parts()
+    name = f"parts/{part.name}.json"
+    content = dataset.location.read(f"{name}.zst")
+    assert content is not None
+    dataset.location.write(name, zstd.decompress(content))
+    dataset.location.remove(f"{name}.zst")
+    assert dataset.parts() == [part]
+
+
+DAMAGES = {
+    "empty": b"",
+    "cut": b'{"key": "a", "records": [{"key"',
+    "other type": b"[1, 2]",
+    "missing fields": b"{}",
+    "compressed and cut": zstd.compress(b'{"records": [], "traces": []}' * 99)[:-5],
+    "null bytes": bytes(64),
+    "no text": b"\xff\xfe{}",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("name", ["sources/0000.json", "parts/0000.json.zst", "ingests/0000.json"])
+def test_damaged_document_is_an_error_that_names_it(dataset: Dataset, name: str, damage: bytes) -> None:
+    dataset.location.write(name, damage)
+    with pytest.raises(BadDataset, match=f"{dataset.location.url}/{name} is damaged: .*ingest its sources again"):
+        DatasetProgress(dataset).look()
+    if not name.startswith("ingests/"):
+        with pytest.raises(BadDataset, match=f"{dataset.location.url}/{name} is damaged"):
+            dataset.records()
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_summary_or_facts_of_a_trace_are_errors_that_name_them(
+    run: Path, dataset: Dataset, damage: bytes
+) -> None:
+    [record] = ingested(dataset, sources_of(dataset, run / "rank0.pt.trace.json.gz"))
+    for name, read in (("summary.json", dataset.summary), ("facts.arrow", dataset.facts)):
+        if (name, damage) == ("summary.json", b"{}"):  # all of its fields have defaults
+            continue
+        dataset.location.write(f"traces/{record.trace}/{name}", damage)
+        with pytest.raises(BadDataset, match=f"/traces/{record.trace}/{name} is damaged"):
+            read(record.trace)
+
+
+def test_documents_of_a_later_version_may_have_further_fields(dataset: Dataset) -> None:
+    record = Record(key="a", run="r", source="/r/a.json", name="a.json", size_bytes=1, state="failed")
+    later = {**json.loads(record.as_json()), "weather": "fine"}
+    dataset.location.write("sources/a.json", json.dumps(later).encode())
+    assert dataset.records() == {"a": record}

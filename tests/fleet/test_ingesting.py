@@ -17,7 +17,8 @@ from service.fleet.ingesting import IngestProgress, ingest_sources, run_states
 from service.fleet.record import Record, current_records
 from service.fleet.sources import Source, find_sources
 from service.fleet.workers.here import Here
-from service.fleet.workers.start import WorkersRequest, workers_of
+from service.fleet.workers.request import WorkersRequest
+from service.fleet.workers.start import workers_of
 from service.fleet.workers.task import Task
 from service.trace.errors import LocationUnavailable, WorkerDied
 from tests.traces import TraceShape, write_trace

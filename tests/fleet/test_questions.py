@@ -57,11 +57,11 @@ def _own(rank: int, step: int) -> int:
     return own + (900 if rank == SLOW_RANK else 0) + (8000 if rank == 1 and step == BAD_STEP else 0)
 
 
-def add_rank(dataset: Dataset, run: str, rank: int) -> Record:
-    """Write the facts and the record of a made rank."""
+def add_rank(dataset: Dataset, run: str, rank: int, like: int | None = None) -> Record:
+    """Write the facts and the record of a made rank, whose facts are its own or those of another rank."""
     trace = f"{run}-{rank}"
     tables = {}
-    for name, rows in rank_facts(run, rank).items():
+    for name, rows in rank_facts(run, rank if like is None else like).items():
         filled = [
             {field.name: row.get(field.name, 0 if field.type == pa.int64() else None) for field in TABLES[name]}
             | {"trace": trace, "rank": rank}
@@ -235,10 +235,10 @@ def test_drift_between_runs(facts: FactsDatabase) -> None:
 def test_forms_of_an_answer(facts: FactsDatabase) -> None:
     answer = answered(facts, "slow_ranks")
     assert answer.form("csv").startswith(b'"rank","host"')
-    assert answer.form("csv", "hosts").startswith(b'"host"')
+    assert answer.form("csv", ["hosts"]).startswith(b'"host"')
     assert pa.ipc.open_stream(answer.form("arrow")).read_all().num_rows == RANKS
     with pytest.raises(BadFleetRequest, match="has the tables ranks, hosts"):
-        answer.form("json", "other")
+        answer.form("json", ["other"])
 
 
 def test_unknown_names_are_refused_with_what_exists(facts: FactsDatabase) -> None:

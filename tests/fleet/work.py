@@ -1,11 +1,17 @@
 """Tasks of tests. Workers import them."""
 
+import itertools
 import os
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from distributed import get_worker
+
+from service.fleet.serving.server_task import ProgressReporter
+from service.fleet.workers.task import Task
+from service.streaming.source import Progress
 from service.trace.errors import NotJson
 
 
@@ -20,6 +26,19 @@ class Square:
         if self.notes:
             (Path(self.notes) / f"{self.number}-{os.getpid()}-{time.monotonic_ns()}").touch()
         return self.number**2
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """Runs tasks one after the other, as bare calls in the process of a worker, and returns the seconds."""
+
+    tasks: tuple[Task, ...]
+
+    def run(self) -> float:
+        started = time.perf_counter()
+        for task in self.tasks:
+            task.run()
+        return time.perf_counter() - started
 
 
 @dataclass(frozen=True)
@@ -46,6 +65,18 @@ class Kills:
             (Path(self.notes) / str(time.monotonic_ns())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return "survived"
+
+
+@dataclass(frozen=True)
+class ReportsForever:
+    """Reports progress to a topic until it is cancelled."""
+
+    topic: str
+
+    def run(self) -> None:
+        reporter = ProgressReporter(get_worker(), self.topic, 7)
+        for events in itertools.count():
+            reporter(Progress(events=events))
 
 
 @dataclass(frozen=True)

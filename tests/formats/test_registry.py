@@ -162,5 +162,5 @@ def test_reader_receives_all_bytes_after_recognition(tmp_path: Path) -> None:
 
 
 def test_each_format_has_the_name_under_which_it_is_listed() -> None:
-    assert [trace_format.name for trace_format in registry.FORMATS] == [*FOLDERS]
+    assert [each.name for each in registry.FORMATS] == [name for name, folders in FOLDERS.items() for _ in folders]
     assert {f".{name}" for name in FOLDERS} <= {*SUFFIXES}

@@ -27,7 +27,8 @@ def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
 
 def filled(path: str, **values: str) -> str:
     """Fill the parameters of a path; a missing value becomes `none`, or `0` for a job."""
-    for name in ("trace_id", "group_id", "job_id", "upload_id", "import_id", "name", "filename"):
+    resources = ("trace_id", "group_id", "job_id", "upload_id", "import_id", "attachment_id", "dataset", "run")
+    for name in (*resources, "name", "filename"):
         path = path.replace(f"{{{name}}}", values.get(name, "0" if name == "job_id" else "none"))
     assert "{" not in path
     return path

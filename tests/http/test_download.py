@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from service.http.routes.download import file_name
 from tests.columns import events_of, parsed, unordered, write_columns
+from tests.formats.pftrace.reading import read
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 from tests.waiting import until
@@ -99,6 +101,8 @@ def test_compressed_document_has_the_same_content(server: Server, trace: str) ->
     [
         ({"format": "json"}, "rank%200%20%C3%A9.pt.trace.json"),
         ({"format": "json.gz", "redact": True}, "rank%200%20%C3%A9.pt.trace.redacted.json.gz"),
+        ({"format": "pftrace"}, "rank%200%20%C3%A9.pt.trace.pftrace"),
+        ({"format": "pftrace.gz", "redact": True}, "rank%200%20%C3%A9.pt.trace.redacted.pftrace.gz"),
         ({"format": "parquet"}, "rank%200%20%C3%A9.pt.trace.parquet"),
         ({"format": "original"}, "rank%200%20%C3%A9.pt.trace.json"),
         ({}, "rank%200%20%C3%A9.pt.trace.json"),
@@ -129,11 +133,64 @@ def test_new_suffix_replaces_old_suffixes(name: str, bare: str) -> None:
     assert file_name(name, "parquet", redact=False) == f"{bare}.parquet"
 
 
-def test_head_of_a_download_starts_no_process(server: Server, large: str) -> None:
-    answer = server.api.head(f"/traces/{large}/download", params={"format": "json"})
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+@pytest.mark.parametrize(("form", "kind"), [("json", "application/json"), ("pftrace", "application/protobuf")])
+def test_head_of_a_download_starts_no_process(server: Server, large: str, form: str, kind: str) -> None:
+    answer = server.api.head(f"/traces/{large}/download", params={"format": form})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
     assert "content-length" not in answer.headers
     assert exports(server) == []
+
+
+# -- as Perfetto's protobuf ----------------------------------------------------------------------------------------
+
+
+def test_perfetto_trace_has_the_uploaded_events(server: Server, trace: str, step_trace: Path) -> None:
+    uploaded = json.loads(gzip.decompress(step_trace.read_bytes()))["traceEvents"]
+    answer = download(server, trace, format="pftrace")
+    assert answer.headers["content-type"] == "application/protobuf"
+    found = read(answer.content)
+    assert found.format == "pftrace"
+    counted = Counter((event["ph"], event["name"]) for event in uploaded)
+    assert Counter((row["ph"], row["name"]) for row in found.rows) == counted
+
+
+def test_compressed_perfetto_trace_has_the_same_packets(server: Server, trace: str) -> None:
+    answer = download(server, trace, format="pftrace.gz")
+    assert answer.headers["content-type"] == "application/gzip"
+    assert gzip.decompress(answer.content) == download(server, trace, format="pftrace").content
+
+
+def test_perfetto_trace_of_a_selection_has_the_events_of_its_document(server: Server, trace: str) -> None:
+    document = download(server, trace, format="json", steps="3").json()["traceEvents"]
+    found = read(download(server, trace, format="pftrace", steps="3").content)
+    assert Counter((row["ph"], row["name"]) for row in found.rows) == Counter((e["ph"], e["name"]) for e in document)
+    nothing = download(server, trace, format="pftrace", names="nothing*")
+    assert (nothing.status_code, nothing.json()["code"]) == (422, "nothing_selected")
+
+
+def test_uploaded_perfetto_trace_answers_analyses_like_the_original(server: Server, trace: str, tmp_path: Path) -> None:
+    path = tmp_path / "again.pftrace"
+    path.write_bytes(download(server, trace, format="pftrace").content)
+    again = server.upload(path)
+    assert (again["state"], again["health"]["notes"]) == (
+        "ready",
+        server.api.get(f"/traces/{trace}").json()["health"]["notes"],
+    )
+    for name in ("operators", "steps"):
+        mine, theirs = (server.api.get(f"/traces/{one}/analysis/{name}").json() for one in (again["id"], trace))
+        assert mine["tables"] == theirs["tables"]
+
+
+@pytest.mark.parametrize("form", ["pftrace", "pftrace.gz"])
+def test_a_redacted_perfetto_trace_hides_secrets(server: Server, secretive: str, form: str) -> None:
+    def content(**parameters: Any) -> bytes:
+        body = download(server, secretive, format=form, **parameters).content
+        return gzip.decompress(body) if form == "pftrace.gz" else body
+
+    hidden, shown = content(redact=True), content()
+    for secret in (HF.encode(), b"/home/me", b"sesame"):
+        assert secret not in hidden
+        assert secret in shown
 
 
 # -- as columns ----------------------------------------------------------------------------------------------------
@@ -172,7 +229,7 @@ def test_a_redacted_document_hides_secrets_and_nothing_else(server: Server, secr
 def test_unchanged_formats_can_not_be_redacted(server: Server, secretive: str, form: str) -> None:
     answer = download(server, secretive, format=form, redact=True)
     assert (answer.status_code, answer.json()["code"]) == (422, "not_redactable")
-    assert answer.json()["formats"] == ["json", "json.gz"]
+    assert answer.json()["formats"] == ["json", "json.gz", "pftrace", "pftrace.gz"]
 
 
 def test_the_envelope_is_shown_without_secrets_and_without_events(server: Server, secretive: str, trace: str) -> None:
@@ -200,7 +257,9 @@ def test_an_envelope_that_is_too_large_is_not_shown(server: Server, tmp_path: Pa
 # -- failures ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["download?format=json", "download?format=parquet", "envelope"])
+@pytest.mark.parametrize(
+    "path", ["download?format=json", "download?format=pftrace", "download?format=parquet", "envelope"]
+)
 def test_trace_that_is_not_ready_has_only_its_original(server: Server, path: str) -> None:
     trace = server.api.put("/traces/broken.json", content=b"{", params={"wait": 30}).json()
     assert trace["state"] == "failed"
@@ -214,6 +273,8 @@ def test_unknown_traces_and_formats_are_refused(server: Server, trace: str) -> N
     assert server.api.get("/traces/000000000000/envelope").json()["code"] == "unknown_trace"
     assert download(server, trace, format="xml").json()["code"] == "bad_request"
     assert download(server, trace, format="json", order="up").json()["code"] == "bad_request"
+    unordered_form = download(server, trace, format="pftrace", order="original").json()
+    assert (unordered_form["code"], unordered_form["formats"]) == ("no_such_form", ["json", "json.gz"])
 
 
 def test_missing_columns_are_reported(server: Server, tmp_path: Path) -> None:
@@ -227,8 +288,9 @@ def test_missing_columns_are_reported(server: Server, tmp_path: Path) -> None:
     assert download(server, trace, format="parquet").json()["code"] == "not_ready"
 
 
-def test_killed_export_cuts_the_connection(server: Server, large: str) -> None:
-    with server.api.stream("GET", f"/traces/{large}/download", params={"format": "json"}) as answer:
+@pytest.mark.parametrize("form", ["json", "pftrace"])
+def test_killed_export_cuts_the_connection(server: Server, large: str, form: str) -> None:
+    with server.api.stream("GET", f"/traces/{large}/download", params={"format": form}) as answer:
         pieces = answer.iter_raw()
         assert next(pieces)
         for export in exports(server):
@@ -238,9 +300,10 @@ def test_killed_export_cuts_the_connection(server: Server, large: str) -> None:
                 pass
 
 
-def test_disconnected_client_ends_its_export(server: Server, large: str) -> None:
+@pytest.mark.parametrize("form", ["json", "pftrace"])
+def test_disconnected_client_ends_its_export(server: Server, large: str, form: str) -> None:
     for _ in range(5):  # more than may run at once
-        with server.api.stream("GET", f"/traces/{large}/download", params={"format": "json"}) as answer:
+        with server.api.stream("GET", f"/traces/{large}/download", params={"format": form}) as answer:
             pieces = answer.iter_raw()
             assert next(pieces)
             assert len(exports(server)) == 1

@@ -51,6 +51,12 @@ def test_counters_count_jobs_events_errors_and_requests(server: Server) -> None:
     assert values["sent_bytes_total",] > 1000
 
 
+def test_error_that_is_sent_compressed_is_counted(server: Server) -> None:
+    answer = server.api.post("/groups", json={f"field_{number}": number for number in range(50)})
+    assert (answer.status_code, answer.headers["content-encoding"]) == (422, "gzip")
+    assert metrics(server)["errors_total", "bad_request"] == 1
+
+
 def test_requests_are_counted_by_analysis(server: Server) -> None:
     trace = server.upload(TRACE)["id"]
     group = server.api.post("/groups", json={"name": "run", "traces": [trace]}).json()["id"]

@@ -158,7 +158,7 @@ def test_original_is_not_kept_and_its_download_says_what_to_do(server: Server, t
     assert (answer.status_code, answer.json()["code"]) == (422, "no_such_form")
     assert "environment" in answer.json()["detail"]
     assert "TRACEDOCK_KEEP_NSYS_ORIGINALS" in answer.json()["detail"]
-    assert answer.json()["formats"] == ["json", "json.gz", "parquet"]
+    assert answer.json()["formats"] == ["json", "json.gz", "pftrace", "pftrace.gz", "parquet"]
 
 
 def test_default_download_is_json(server: Server, trace: dict[str, Any]) -> None:
@@ -167,11 +167,21 @@ def test_default_download_is_json(server: Server, trace: dict[str, Any]) -> None
     assert json.loads(gzip.decompress(answer.content))["baseTimeNanoseconds"]
 
 
+DOWNLOADS = tuple(f"/download?format={form}" for form in ("json", "pftrace", "parquet"))
+
+
 def test_no_secret_is_on_the_disk_or_in_an_answer(server: Server, trace: dict[str, Any]) -> None:
     secrets = (TOKEN.encode(), PRIVATE_TOKEN.encode())
     answers = [
         server.api.get(f"/traces/{trace['id']}{path}").content
-        for path in ("", "/envelope", "/download?format=json", "/download?format=parquet", "/analysis/gpu_summary")
+        for path in (
+            "",
+            "/envelope",
+            "/download?format=json",
+            "/download?format=pftrace",
+            "/download?format=parquet",
+            "/analysis/gpu_summary",
+        )
     ]
     columns = server.data / "columns" / trace["id"]
     stored = [

@@ -28,18 +28,41 @@ Json = dict[str, Any]
 TOKEN = "a-token-of-the-tests"
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPERATIONS = [
-    *("beginUpload", "cancelJob", "changeGroup", "changeTrace", "checkHealth", "checkReadiness", "closeSession"),
-    *("createGroup", "deleteBaseline", "deleteGroup", "deleteTrace", "downloadTrace", "endImport", "endUpload"),
-    *("followJob", "getAccess", "getBaseline", "getEnvelope", "getGroup", "getGroupReport", "getImport", "getJob"),
+    *("askDrift", "askKernelOutliers", "askLastRanks", "askSlowRanks", "askStepMatrix", "askStepOutliers"),
+    *("attachToGroup", "attachToTrace", "deleteAttachment", "downloadAttachment", "getAttachment"),
+    *("getAttachmentTables", "matchAttachment", "listGroupAttachments", "listTraceAttachments"),
+    *("beginDirectUpload", "beginUpload", "cancelJob", "changeGroup", "changeTrace", "checkHealth"),
+    *("checkReadiness", "closeSession", "completeDirectUpload", "createGroup", "deleteBaseline", "deleteGroup"),
+    *("deleteTrace", "downloadTrace", "endDirectUpload", "endImport", "endUpload", "followJob", "getAccess"),
+    *("getBaseline", "getDataset", "getDirectUpload", "getEnvelope", "getGroup", "getGroupReport", "getImport"),
+    "getJob",
     *("getListener", "getMetrics", "getSession", "getTrace", "getTraceReport", "getUpload", "getUploadOffset"),
-    *("getUploadOptions", "importTraces", "listAnalyses", "listBaselines", "listGroupAnalyses", "listGroups"),
-    *("listImports", "listJobs", "listLibrary", "listSessions", "listTraces", "mergeGroup", "mergeTraces"),
+    *(
+        "getUploadOptions",
+        "importTraces",
+        "listAnalyses",
+        "listBaselines",
+        "listDatasets",
+        "listGroupAnalyses",
+        "listGroups",
+    ),
+    *(
+        "listImports",
+        "listJobs",
+        "listLibrary",
+        "listQuestions",
+        "listSessions",
+        "listTraces",
+        "mergeGroup",
+        "mergeTraces",
+    ),
     *("openPerfetto", "openSession", "overlayTrace", "overrideUploadMethod", "runQuery", "setBaseline"),
     *("setListener", "splitTrace", "uploadChunk", "uploadTrace"),
 ]
 """The ids of all operations but analyses. Generated clients name functions after them: a change breaks programs."""
 OPEN = {
     "#/components/schemas/Analysis/properties/parameters": "a JSON Schema for each parameter",
+    "#/components/schemas/FleetQuestion/properties/parameters": "a JSON Schema for each parameter",
     "#/components/schemas/Envelope": "has the keys that the program that wrote the trace chose",
     "#/components/schemas/Error": "errors have fields of their own",
     "#/components/schemas/Job/properties/request": "its keys depend on the kind of job",
@@ -264,7 +287,7 @@ def test_uploads_have_binary_bodies(document: Json) -> None:
     binary = {"schema": {"type": "string", "format": "binary"}}
     chunk = [("application/offset+octet-stream", binary)]
     assert bodies == {
-        "uploadTrace": [("application/octet-stream", binary)],
+        **{name: [("application/octet-stream", binary)] for name in ("uploadTrace", "attachToTrace", "attachToGroup")},
         "beginUpload": chunk,
         "uploadChunk": chunk,
         "overrideUploadMethod": chunk,
@@ -277,7 +300,7 @@ def test_uploads_have_binary_bodies(document: Json) -> None:
         ("runQuery", "200", ["json", "x-ndjson", "csv", "vnd.apache.arrow.stream"]),
         ("analyzeOperators", "200", ["json", "csv", "vnd.apache.arrow.stream"]),
         ("followJob", "200", ["event-stream"]),
-        ("downloadTrace", "200", ["octet-stream", "gzip", "json", "vnd.apache.parquet"]),
+        ("downloadTrace", "200", ["octet-stream", "gzip", "protobuf", "json", "vnd.apache.parquet"]),
         ("downloadTrace", "206", ["octet-stream", "vnd.apache.parquet", "byteranges"]),
         ("downloadTrace", "304", []),
         ("analyzeGroupOperators", "304", []),

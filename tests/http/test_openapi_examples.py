@@ -22,18 +22,21 @@ IDS = ("14d77f0f19d4", "5a41c02f9be7")
 """The ids of traces in the examples."""
 SHOWN = {
     *("BaselineTarget", "GroupChange", "GroupMerge", "GroupRequest", "ImportRequest", "ListenerChoice", "MergeRequest"),
-    *("OverlayRequest", "QueryRequest", "SplitRequest", "TraceChange"),
+    *("NewDirectUpload", "OverlayRequest", "QueryRequest", "SplitRequest", "TraceChange"),
 }
 """The bodies of requests, each of which has examples."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with two ranks in a group, and with files to import."""
+    """A server with two ranks in a group, with files to import, and with a bucket, to which it sends nothing."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "roots" / "runs" / "first").mkdir(parents=True)
     shutil.copy(RANKS[0], folder / "roots" / "runs" / "first")
-    server = Server(folder / "data", import_roots=folder / "roots").start()
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            environment.setenv(name, "a-key-of-this-test")
+        server = Server(folder / "data", import_roots=folder / "roots", bucket="s3://traces/direct").start()
     yield server
     assert server.stop() == 0
 

@@ -15,6 +15,7 @@ from starlette.routing import Mount, WebSocketRoute
 
 from service.analysis.catalogue import QUESTIONS
 from service.app import Application
+from service.fleet.questions.catalogue import QUESTIONS as FLEET_QUESTIONS
 from service.settings import Settings
 from service.store.tokens import Scope, Tokens
 from tests.server import Server
@@ -46,6 +47,9 @@ READING = {
 }
 """Unsafe methods and paths that read scope allows, each with the reason."""
 
+NAMED = {"/analysis/{name}": [*QUESTIONS], "/questions/{name}": [*FLEET_QUESTIONS]}
+"""Ends of paths whose names are documented one by one."""
+
 JUNK = [b"", b"{}", b"[]", b"\xff\x00", b'{"traces": [1], "sql": 7, "path": null}']
 
 Route = tuple[str, str]
@@ -60,7 +64,8 @@ def declared() -> dict[str, set[str]]:
             continue
         is_folder = isinstance(context.original_route, Mount)
         path = f"{context.path}/trace.js" if is_folder else str(context.path_format)
-        names = QUESTIONS if path.endswith("/analysis/{name}") else ()  # one route answers all analyses
+        # one route answers all analyses, and one all questions about datasets
+        names = next((names for end, names in NAMED.items() if path.endswith(end)), [])
         for declared_path in (path, *(path.replace("{name}", name) for name in names)):
             methods.setdefault(declared_path, set()).update({"GET", "HEAD"} if is_folder else context.methods or ())
     return methods

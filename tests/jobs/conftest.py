@@ -13,6 +13,7 @@ import pytest
 
 from service.jobs.ingest_jobs import IngestJobs
 from service.jobs.job_monitor import JobMonitor
+from service.jobs.task_runner import ChildRunner
 from service.store.catalog import Catalog, new_trace_id
 from service.store.folder import Folder
 from service.store.jobs import Jobs
@@ -36,7 +37,7 @@ class Parts:
             self.catalog,
             monitor,
             self.folder,
-            FORK_SERVER,
+            ChildRunner(FORK_SERVER),
             Originals(self.catalog, self.folder),
             workers=workers,
             attempts=attempts,

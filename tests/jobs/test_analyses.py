@@ -218,8 +218,9 @@ def test_analysis_process_ends_with_its_server(trace: AnalysedTrace, tmp_path: P
     async def scenario(analyses: Analyses) -> None:
         await answer_json(analyses, trace)
         [process] = processes()
-        assert analyses._starting
-        analyses._starting.result()._child.close_input()  # as when the server ends
+        starting = analyses._child._starting
+        assert starting
+        starting.result()._child.close_input()  # as when the server ends
         await wait_until_gone(process)
 
     run_analyses(tmp_path, scenario)

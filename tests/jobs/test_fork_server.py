@@ -100,6 +100,21 @@ def test_process_lists_name_the_fork_server_and_its_children() -> None:
     run(scenario)
 
 
+def test_the_code_of_children_is_loaded_without_pandas() -> None:
+    """Wherever pandas is installed, pyarrow and DuckDB load it at their first use."""
+
+    async def scenario(fork_server: ForkServer) -> None:
+        child = await fork_server.fork(Kind.EXPORT)
+        assert await answers(child)
+        process, _ = pids_of(fork_server)
+        libraries = [mapping.path for mapping in process.memory_maps()]
+        assert any("pyarrow" in path for path in libraries)
+        assert not any("pandas" in path for path in libraries)
+        await child.end()
+
+    run(scenario)
+
+
 def test_killed_child_reports_its_signal() -> None:
     async def scenario(fork_server: ForkServer) -> None:
         child = await fork_server.fork(Kind.EXPORT)

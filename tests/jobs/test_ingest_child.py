@@ -34,7 +34,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
 
 
 def task(original: Path, incoming: Path = Path("nowhere"), mark: str | None = None) -> IngestTask:
-    return IngestTask(incoming, original, Path(f"{original}.columns"), "t.json", mark)
+    return IngestTask(incoming, str(original), Path(f"{original}.columns"), "t.json", mark)
 
 
 def started(original: Path, incoming: Path = Path("nowhere"), mark: str | None = None) -> subprocess.Popen[bytes]:

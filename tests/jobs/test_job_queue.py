@@ -15,7 +15,16 @@ from service.jobs.slots import SMALL_BYTES
 from service.store.catalog import Catalog
 from service.store.jobs import Job, Jobs, JobState, Priority
 from service.streaming.source import Progress
-from service.trace.errors import ErrorDocument, JobDied, NotReady, UnknownJob
+from service.trace.errors import (
+    ClusterLost,
+    ErrorDocument,
+    JobDied,
+    LocationUnavailable,
+    NotReady,
+    TracedockError,
+    UnknownJob,
+    WorkerDied,
+)
 from tests.waiting import PATIENCE_S
 
 
@@ -155,22 +164,34 @@ def test_only_one_small_job_runs_in_addition_to_large_ones(jobs: Jobs, catalog: 
     run(work())
 
 
-def test_job_whose_process_dies_has_a_bounded_number_of_attempts(jobs: Jobs) -> None:
+@pytest.mark.parametrize("kind", [JobDied, WorkerDied, LocationUnavailable])
+def test_job_that_may_pass_later_has_a_bounded_number_of_attempts(jobs: Jobs, kind: type[TracedockError]) -> None:
     async def work() -> None:
         held_jobs = HeldJobs(jobs, attempts=3)
-        held_jobs.error = JobDied("The process was killed by SIGKILL.")
+        held_jobs.error = kind("It was killed by SIGKILL.")
         held_jobs.queue.start()
         job_id = held_jobs.submit()
         held_jobs.release(job_id)
         job = await held_jobs.over(job_id)
         assert held_jobs.started == [job_id] * 3
         assert (job.state, job.attempts) == (JobState.FAILED, 3)
-        assert job.error == ErrorDocument(
-            "job_died",
-            "The process that did the job died",
-            "The process was killed by SIGKILL, 3 times.",
-            {"attempts": 3},
-        )
+        assert job.error == ErrorDocument(kind.code, kind.title, "It was killed by SIGKILL, 3 times.", {"attempts": 3})
+        await held_jobs.queue.close()
+
+    run(work())
+
+
+def test_job_whose_scheduler_dies_runs_again_without_an_attempt(jobs: Jobs) -> None:
+    async def work() -> None:
+        held_jobs = HeldJobs(jobs, attempts=1)
+        held_jobs.error = ClusterLost("The scheduler was lost.")
+        held_jobs.queue.start()
+        job_id = held_jobs.submit()
+        held_jobs.release(job_id)
+        await held_jobs.have_started(3)
+        held_jobs.error = None
+        job = await held_jobs.over(job_id)
+        assert (job.state, job.attempts) == (JobState.DONE, 1)
         await held_jobs.queue.close()
 
     run(work())

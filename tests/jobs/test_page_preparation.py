@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from service.analysis.kept_answers import KEPT
 from service.jobs import page_preparation
-from service.jobs.children.fork_server import ForkServer
 from service.jobs.children.kinds import Kind
 from service.jobs.children.priority import NICE
-from service.jobs.children.task_process import Outcome, TaskProcess
+from service.jobs.children.task_process import Outcome
 from service.jobs.children.tasks.questions import PrepareTask
 from service.store.catalog import Catalog
 from service.store.folder import ANSWERS, Folder
@@ -101,18 +101,22 @@ def test_full_disk_ends_all_preparation(tmp_path: Path, monkeypatch: pytest.Monk
         catalog.add(trace_id, name=trace_id, size=1, sha256=trace_id, summary=Summary())
     started: list[str] = []
 
-    class Refusing(TaskProcess[int]):
-        def __init__(self, _: ForkServer, __: Kind, task: PrepareTask) -> None:
-            started.append(task.columns.name)
+    class Refused:
+        def __init__(self) -> None:
             self.ended = asyncio.create_task(self._refuse())
 
         async def _refuse(self) -> Outcome[int]:
             return Outcome("was ended", error=InsufficientStorage("The disk is full."))
 
-    monkeypatch.setattr(page_preparation, "TaskProcess", Refusing)
+    class Refusing:
+        def run(self, _: Kind, task: PrepareTask) -> Refused:
+            started.append(task.columns.name)
+            return Refused()
+
+    runner: Any = Refusing()
 
     async def scenario() -> None:
-        preparation = page_preparation.PagePreparation(catalog, folder, ForkServer(), enabled=True, deadline_s=60)
+        preparation = page_preparation.PagePreparation(catalog, folder, runner, enabled=True, deadline_s=60)
         for trace_id in ("a", "b"):
             preparation.add(trace_id)
         await preparation.settled()

@@ -1,6 +1,8 @@
 """Each rendering runs in its own process, which writes the document for an engine and then a report."""
 
 import asyncio
+import gzip
+import random
 from contextlib import aclosing
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from service.cutting.source import Source
 from service.jobs.exports import Renderings
 from service.rendering.document import render
 from service.rendering.render_report import RenderReport
-from service.trace.errors import ExportFailed, NothingSelected
+from service.trace.errors import ExportFailed, NothingSelected, SourceUnavailable, Truncated
 from service.trace.selection import Selection
 from service.trace.selection_fields import Args
 from tests.cutting.test_cut import ingested
@@ -66,6 +68,26 @@ def test_failed_rendering_raises_its_error_without_a_report(trace: Source) -> No
         written(trace, Selection(names=["there is none"]))
     with pytest.raises(ExportFailed):
         written(Source(trace.columns / "none", trace.name, trace.summary, trace.source))
+
+
+def test_original_is_yielded_decompressed_and_as_it_is(tmp_path: Path) -> None:
+    plain = random.Random(1).randbytes(3_000_000)  # more than pipes and their readers hold
+    original = tmp_path / "original"
+    original.write_bytes(gzip.compress(plain))
+
+    async def take(path: Path) -> bytes:
+        renderings = Renderings(FORK_SERVER)
+        try:
+            return b"".join([piece async for piece in renderings.original(str(path), None)])
+        finally:
+            await renderings.close()
+
+    assert asyncio.run(take(original)) == plain
+    original.write_bytes(gzip.compress(plain)[:-1000])
+    with pytest.raises(Truncated, match="ends at byte"):
+        asyncio.run(take(original))
+    with pytest.raises(SourceUnavailable, match="gone"):
+        asyncio.run(take(tmp_path / "none"))
 
 
 def test_report_of_many_lanes_is_received_completely(tmp_path: Path) -> None:

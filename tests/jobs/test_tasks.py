@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,25 @@ import pytest
 
 from service.analysis.reading_cache import ReadingCache
 from service.cutting.source import Source
+from service.formats.execution_trace import ExecutionTraceFile
 from service.jobs.children.encoding import decode, encode
 from service.jobs.children.kinds import Kind
 from service.jobs.children.task_process import TaskProcess
 from service.jobs.children.tasks import TASK_NAMES
 from service.jobs.children.tasks.base import Task
+from service.jobs.children.tasks.datasets import DatasetTask, FleetQuestionTask
 from service.jobs.children.tasks.derive import MergeTask, OverlayTask, PlanTask, SplitTask
-from service.jobs.children.tasks.documents import Cut, ExportTask, RenderTask
+from service.jobs.children.tasks.documents import Cut, ExportTask, OriginalTask, PerfettoTask, RenderTask
 from service.jobs.children.tasks.ingest import IngestTask
-from service.jobs.children.tasks.questions import AnalysedTrace, AnswerTask, ApplicableTask, OpeningTask, PrepareTask
+from service.jobs.children.tasks.questions import (
+    AnalysedTrace,
+    AnswerTask,
+    ApplicableTask,
+    MatchTask,
+    OpeningTask,
+    PrepareTask,
+)
+from service.rendering.pftrace.document import pftrace
 from service.store.export import document
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
@@ -62,17 +73,22 @@ def tasks_of(source: Source, folder: Path) -> list[Any]:
     """Return a task of each kind."""
     traces = [AnalysedTrace(source.columns, source.summary, WINDOW, "a.json"), AnalysedTrace(source.columns, Summary())]
     return [
-        IngestTask(folder / "received", folder / "t.json", folder / "columns", "t.json", "a mark"),
+        IngestTask(folder / "received", str(folder / "t.json"), folder / "columns", "t.json", "a mark"),
         SplitTask(source, folder, WINDOW, "parts", 3),
         PlanTask(source, Selection()),
         MergeTask([source, source], folder, "merged.json", "none"),
         OverlayTask(source, folder, WINDOW),
         ExportTask(source.columns, pack=True, order="original", redact=True, cut=Cut(WINDOW, source.summary, "it")),
+        PerfettoTask(source.columns, source.summary, pack=True, redact=True, cut=Cut(WINDOW, source.summary, "it")),
         RenderTask(source.columns, source.summary, WINDOW, "essential"),
+        OriginalTask("s3://traces/a.pftrace.gz", "a mark"),
         AnswerTask("operators", {"top": 3}, traces, "csv", ["operators"]),
         ApplicableTask(traces[0]),
+        MatchTask(replace(traces[0], execution_traces=(ExecutionTraceFile(folder / "et.json", "et.json"),))),
         OpeningTask(source.columns, source.summary, None, SliceReference("at", 3, "a:b")),
         PrepareTask(source.columns, source.summary, folder),
+        DatasetTask("s3://facts/run-7", 50, "a key"),
+        FleetQuestionTask("/facts", "step_matrix", "run-7", {"value": "own"}, "csv", ["matrix"], 3, 1),
     ]
 
 
@@ -87,7 +103,7 @@ def test_each_task_survives_pickle_and_the_protocol(source: Source, tmp_path: Pa
 def test_ingest_task_runs_in_another_process(tmp_path: Path) -> None:
     original = tmp_path / "t.json"
     original.write_bytes(b'{"traceEvents":[{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]}')
-    task = IngestTask(tmp_path / "received", original, tmp_path / "columns", "t.json")
+    task = IngestTask(tmp_path / "received", str(original), tmp_path / "columns", "t.json")
     assert run_elsewhere(task).counts == {"X|cpu_op": 1}
     assert (tmp_path / "columns" / "events.parquet").exists()
 
@@ -123,6 +139,8 @@ def test_plan_names_the_pieces_that_split_makes(source: Source, tmp_path: Path) 
 
 def test_document_tasks_run_in_another_process(source: Source) -> None:
     assert run_elsewhere(ExportTask(source.columns)) == b"".join(document(source.columns))
+    packets = b"".join(pftrace(source.columns, source.summary))
+    assert run_elsewhere(PerfettoTask(source.columns, source.summary)) == packets
     rendered = run_elsewhere(RenderTask(source.columns, source.summary))
     assert len(orjson.loads(rendered)["traceEvents"]) >= source.summary.events["kept"]
 

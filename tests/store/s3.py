@@ -11,13 +11,15 @@ from pathlib import Path
 
 import httpx
 
+from service.store.locations.location import Location
+from service.trace.errors import LocationUnavailable
 from tests.waiting import until
 
 KEY, SECRET = "tracekey", "tracesecret"
 
 
 def program() -> str | None:
-    """Return the path of the server's program, if it is installed."""
+    """Return the path of the server's program, if it is installed. `.ci/programs` installs it."""
     return shutil.which("weed", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 
 
@@ -40,10 +42,12 @@ class S3Server:
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
+        weed = program()
+        assert weed, "The S3 server is not installed: run .ci/programs."
         master, volume, filer, port = self._ports
         folder, address = self._folder, "127.0.0.1"
         command = [
-            *(str(program()), "-logtostderr=true", "server", f"-dir={folder / 'data'}", f"-ip={address}"),
+            *(weed, "-logtostderr=true", "server", f"-dir={folder / 'data'}", f"-ip={address}"),
             *(f"-ip.bind={address}", "-volume.max=100", "-master.volumeSizeLimitMB=64", "-master.telemetry=false"),
             *(f"-master.port={master}", f"-volume.port={volume}", "-filer", f"-filer.port={filer}"),
             *("-s3", f"-s3.port={port}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
@@ -63,6 +67,19 @@ class S3Server:
         """Kill the server; its data stays."""
         self._process.kill()
         self._process.wait()
+
+
+def until_it_has_room(bucket: Location) -> None:
+    """Wait until a server that answers already also takes objects."""
+    until(lambda: _accepts(bucket))
+    bucket.remove("ready")
+
+
+def _accepts(bucket: Location) -> bool:
+    with suppress(LocationUnavailable):
+        bucket.write("ready", b"")
+        return True
+    return False
 
 
 def _free_ports(count: int) -> list[int]:

@@ -31,6 +31,7 @@ def test_missing_data_folder_is_created(tmp_path: Path) -> None:
     folder.close()
 
     assert sorted(part.name for part in (tmp_path / "a" / "b").iterdir()) == [
+        "attachments",
         "columns",
         "incoming",
         "lock",

@@ -69,8 +69,9 @@ def test_traces_belong_to_the_cycle_that_wrote_them(pairs: set[tuple[int, int]],
     assert cycles.rule == (("steps" if has_steps else "time") if several else "rank")
 
 
-def test_memory_snapshots_beside_traces_are_no_cycle() -> None:
-    memory = replace(summary(0, (), 3), counts={"i|memory_snapshot": 1})
+@pytest.mark.parametrize("events", ["i|memory_snapshot", "X|memory_block", "C|memory_timeline"])
+def test_memory_histories_beside_traces_are_no_cycle(events: str) -> None:
+    memory = replace(summary(0, (), 3), counts={events: 1})
     traces = [summary(0, (3, 4)), summary(0, (13, 14), 50), summary(1, (13, 14), 50)]
 
     later = replace(memory, bounds={"start_ns": 90, "end_ns": 99})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.trace.rank import rank_of, world_size_of
+from service.trace.rank import merged_ranks, rank_of, world_size_of
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,24 @@ def test_distributed_info_without_a_valid_rank_is_ignored(info: Any) -> None:
 def test_world_size_is_an_integer_or_unknown(value: Any, size: int | None) -> None:
     assert world_size_of({"distributedInfo": {"world_size": value}}) == size
     assert world_size_of({}) is None
+
+
+BESIDE = {"kind": "memory_snapshot", "name": "m.pickle", "base_ns": 1, "shift_ns": 0, "pids": [[2000, 0]]}
+
+
+@pytest.mark.parametrize(
+    ("beside", "is_valid"),
+    [
+        ([], True),
+        ([BESIDE], True),
+        (None, False),
+        (5, False),
+        ([5], False),
+        ([BESIDE | {"pids": 5}], False),
+        ([BESIDE, {"kind": "trace"}], False),
+    ],
+)
+def test_malformed_inputs_beside_a_rank_make_no_merged_trace(beside: Any, is_valid: bool) -> None:
+    rank = {"rank": 0, "pids": [[1000, 0]], "beside": beside}
+
+    assert merged_ranks({"tracedock": {"merged": [rank]}}) == ([rank] if is_valid else [])

@@ -174,9 +174,10 @@ def session_body(trace_id: str, state: str = "ready", **changed: Any) -> dict[st
     engine = {"version": "v54.0", "pid": 1, "rss_bytes": 10**9, "peak_bytes": 2 * 10**9}
     engine |= {"predicted_bytes": 3 * 10**9, "restarts": 0}
     whole = {
-        "trace": trace_id, "selection": None, "args": "all", "state": state, "error": None, "engine": engine,
+        "trace": trace_id, "selection": None, "args": "all", "source": "columns", "state": state, "error": None,
+        "engine": engine,
         "progress": {"bytes": 123_456_789, "events_total": 11_950_003}, "clients": 0, "queries": 0, "waiting": 0,
-        "idle_s": 1.0, "load_s": 31.7, "account": None,
+        "idle_s": 1.0, "load_s": 31.7, "account": None, "account_reason": None, "stats": None,
     }  # fmt: skip
     return whole | changed
 
@@ -232,7 +233,8 @@ def test_close_button_names_its_engine(page: Page, server: Server, large: str) -
     with page.expect_request(lambda request: request.method == "DELETE") as closing:
         rows.nth(2).get_by_test_id("engine-close").click()
     query = parse_qs(urlsplit(closing.value.url).query)
-    assert query == {"args": ["all"], "selection": ['{"steps":[4611686018427387905]}']}
+    selected = '{"steps":[4611686018427387905]}'
+    assert query == {"args": ["all"], "source": ["columns"], "selection": [selected]}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

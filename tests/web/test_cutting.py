@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.conftest import DATA
+from tests.formats.pftrace.reading import read
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 from tests.web.conftest import OpenContext
@@ -80,12 +81,16 @@ def test_chosen_step_updates_all_links_and_the_count(page: Page, server: Server,
     expect(page.get_by_test_id("cut-keeps")).to_have_text(
         re.compile(rf"^{kept_count(server, gpu_id, wanted)} events of 709 · about \d.* kB$")
     )
-    for name in ("cut-open", "cut-download"):
+    for name in ("cut-open", "cut-download", "cut-download-pftrace"):
         assert selection_of(page.get_by_test_id(name)) == wanted
     with page.expect_download() as download:
         page.get_by_test_id("cut-download").click()
     assert download.value.suggested_filename == "rank0.cut.pt.trace.json.gz"
     assert events_in(download.value.path().read_bytes()).total() == kept_count(server, gpu_id, wanted)
+    with page.expect_download() as download:
+        page.get_by_test_id("cut-download-pftrace").click()
+    assert download.value.suggested_filename == "rank0.cut.pt.trace.pftrace"
+    assert len(read(download.value.path().read_bytes()).rows) == kept_count(server, gpu_id, wanted)
 
     step_link = panel.get_by_role("link", name="Open step 5 in Perfetto")
     assert selection_of(step_link) == {"steps": [5]}

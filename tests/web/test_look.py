@@ -257,7 +257,7 @@ def test_tab_reaches_all_controls_of_a_trace_page_with_visible_focus(
     names = [stop["name"] for stop in stops]
     order = ["open-perfetto", "open-sql", "download-trace", "delete-trace"]
     order += ["cut-name", "cut-start", "cut-end", "cut-least", "cut-straddle", "cut-open", "cut-download"]
-    order += ["cut-by", "cut-split"]
+    order += ["cut-download-pftrace", "cut-by", "cut-split"]
     assert [name for name in names if name in order] == order
     assert (
         len([name for name in names if "·" in name])  # the headings of processes

@@ -271,6 +271,14 @@ def test_visible_range_is_a_table_with_exact_times(page: Page, server: Server, g
             expect(busy).to_have_attribute("title", times.get(track["track"], "0 ns"))
 
 
+def test_memory_of_an_unknown_device_is_named_so(page: Page, server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "memory.json"
+    change = {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "args": {"Bytes": 8, "Total Allocated": 8}}
+    path.write_text(json.dumps({"traceEvents": [change | {"ts": at} for at in (0, 9)]}))
+    overview = Overview.open(page, server, server.upload(path)["id"])
+    assert [label for label, _ in overview.drawn()["rows"]] == ["Memory · unknown device"]
+
+
 def test_merged_trace_shows_the_steps_of_its_first_rank(page: Page, server: Server) -> None:
     ranks = [server.upload(path)["id"] for path in sorted(EXAMPLES.glob("gpt_rank*.json.gz"))]
     job = server.api.post("/traces/merge", json={"traces": ranks}).json()
@@ -357,9 +365,18 @@ def slice_of(cat: str, pid: int, tid: int, start: float, dur: float, **args: Any
     return {"ph": "X", "cat": cat, "name": f"{cat}!", "pid": pid, "tid": tid, "ts": start, "dur": dur, "args": args}
 
 
-def test_trace_without_slices_says_why_nothing_is_drawn(page: Page, server: Server, tmp_path: Path) -> None:
-    page.goto(f"{server.url}/traces/{uploaded(server, tmp_path, 'empty', [])}")
-    expect(page.get_by_test_id("overview-empty")).to_contain_text("no timed slices")
+@pytest.mark.parametrize(
+    ("name", "events", "reason"),
+    [
+        ("empty", [], "This trace has no events."),
+        ("instants", [{"ph": "i", "name": "mark", "pid": 1, "tid": 1, "ts": 1, "s": "t"}], "no timed slices"),
+    ],
+)
+def test_trace_without_slices_says_why_nothing_is_drawn(
+    page: Page, server: Server, tmp_path: Path, name: str, events: list[dict[str, Any]], reason: str
+) -> None:
+    page.goto(f"{server.url}/traces/{uploaded(server, tmp_path, name, events)}")
+    expect(page.get_by_test_id("overview-empty")).to_contain_text(reason)
     expect(page.get_by_test_id("overview-canvas")).to_be_hidden()
 
 

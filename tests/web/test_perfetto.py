@@ -16,7 +16,7 @@ from tests.analysis.training import Training
 from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tests.web.conftest import OpenContext, gated_engine
 from tests.web.other_hosts import BrowserLog, RefusingProxy
 from tests.web.overlaps import write_overlaps
@@ -185,6 +185,22 @@ def test_ui_shows_that_the_engine_is_loading(
     expect(viewer.notice).to_have_text(re.compile(r"^The engine is loading the trace: \d+ MB so far\.$"))
     gate.write_text("go")
     viewer.expect_tracks()
+
+
+def test_ui_opens_the_trace_although_the_status_comes_late(
+    server: Server, open_context: OpenContext, gpu_id: str
+) -> None:
+    server.rows(gpu_id, "select 1")
+    page = open_context().new_page()
+    page.clock.install()
+    held: list[Route] = []
+    page.route("**/rpc/status", lambda route: held.append(route))  # noqa: PLW0108 - Playwright refuses a method
+    page.goto(url_of(server, gpu_id), wait_until="commit")
+    until(lambda: page.evaluate("1") and len(held) == 2)  # the UI's at its start, and ours or the UI's for the trace
+    page.clock.fast_forward(10_000)
+    for route in held:
+        route.continue_()
+    Viewer(page).expect_tracks()
 
 
 def test_engine_that_cannot_start_is_reported(

@@ -1,15 +1,17 @@
 """Memory snapshots in the browser: what they show at a glance, their pictures, and the way to Perfetto."""
 
+import json
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.server import Server
-from tests.snapshots import BASE, MB, SMALL, STACKS, START_US, block, entry, pickled, segment, snapshot
+from tests.snapshots import BASE, MB, SMALL, STACKS, START_US, block, entry, freed, pickled, segment, snapshot
 from tests.traces import TraceShape, write_trace
+from tests.waiting import PATIENCE_S
 from tests.web.conftest import OpenContext
 from tests.web.look import faint_texts, overhang, serious_violations
 from tests.web.npm_scripts import AXE
@@ -70,6 +72,142 @@ def test_snapshot_dropped_beside_its_ranks_trace_leads_to_its_peak_in_perfetto(
     with page.context.expect_page() as tab:
         page.get_by_test_id("peak-place").click()
     Viewer(tab.value).expect_tracks()
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A snapshot with a peak in the second of three steps of 100 µs, which only the trace of its rank has."""
+    folder = tmp_path_factory.mktemp("runs") / "run with <b>steps"
+    folder.mkdir()
+    blocks = [(10, 3 * MB, 1), (110, 5 * MB, 2), (210, MB, 3)]
+    entries: list[Any] = [
+        entry("alloc", BASE + place * 16 * MB, size, at, frames=STACKS[stack])
+        for place, (at, size, stack) in enumerate(blocks)
+    ]
+    entries[2:2] = freed(BASE + 16 * MB, 5 * MB, 190)
+    (folder / "memory_rank0.pickle").write_bytes(pickled(snapshot(entries)))
+    steps = [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": 99}
+        for step, at in ((7, 5000), (8, 5100), (9, 5200))
+    ]
+    base_ns = (START_US - 5000) * 1000
+    (folder / "rank0.json").write_text(json.dumps({"baseTimeNanoseconds": base_ns, "traceEvents": steps}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def with_steps_id(server: Server, run_folder: Path) -> str:
+    """The snapshot, in a run with the trace."""
+    params: dict[str, str | int] = {"group": "with steps", "wait": 60}
+    ids = [
+        server.api.put(f"/traces/{path.name}", params=params, content=path.read_bytes()).json()["id"]
+        for path in sorted(run_folder.iterdir())
+    ]
+    return str(ids[0])
+
+
+def test_snapshot_has_the_steps_of_its_ranks_trace_and_is_merged_with_it_on_one_clock(
+    page: Page, server: Server, run_folder: Path
+) -> None:
+    page.goto(server.url)
+    drop(page, run_folder)
+    expect(page.get_by_test_id("upload-batch")).to_contain_text("2 traces stored")
+    page.get_by_test_id("open-run").click()
+    expect(page.get_by_test_id("run-waits")).to_be_visible()
+    run = page.url.rpartition("/")[2]
+    assert server.api.get(f"/groups/{run}/analysis/memory_snapshot", params={"wait": PATIENCE_S}).status_code == 200
+    page.get_by_role("link", name="memory_rank0.pickle", exact=True).click()
+
+    expect(page.get_by_test_id("verdict-sentence")).to_contain_text("GPU 0 held at most 8.39 MB, at 100 µs.")
+    expect(page.get_by_test_id("verdict-sentence")).to_contain_text("62.5 % is of forward · model.py:12.")
+    peaks = {mark["bar"]: int(mark["value"]) for mark in marks(page.get_by_test_id("verdict"), "verdict_steps")}
+    assert peaks == {"ProfilerStep#7": 3 * MB, "ProfilerStep#8": 8 * MB, "ProfilerStep#9": 4 * MB}
+    origin = page.get_by_test_id("snapshot-steps-from")
+    expect(origin).to_have_text("Steps from trace rank0.json.")
+    snapshot_url = page.url
+    origin.get_by_role("link").click()
+    expect(page.locator("#name")).to_have_text("rank0.json")
+
+    page.goto(snapshot_url)
+    page.get_by_test_id("merge-snapshot").press("Enter")
+    page.get_by_test_id("job-made").get_by_role("link").click()
+    expect(page.get_by_test_id("open-perfetto")).to_be_visible()
+    merged = page.url.rpartition("/")[2]
+    with page.context.expect_page() as tab:
+        page.get_by_test_id("open-perfetto").click()
+    viewer = Viewer(tab.value)
+    viewer.expect_tracks()
+    assert viewer.search("ProfilerStep#8") == 1
+    titles = {str(name) for (name,) in server.rows(merged, "SELECT DISTINCT name FROM process WHERE name NOTNULL")}
+    assert titles == {
+        "rank 0 · process 1",
+        *(f"rank 0 · memory snapshot · GPU 0 {what}" for what in ("memory", "largest blocks")),
+    }
+    assert server.rows(
+        merged,
+        "SELECT step.name, memory.ts - step.ts FROM slice AS step JOIN slice AS memory"
+        " ON memory.ts >= step.ts AND memory.ts < step.ts + step.dur"
+        " WHERE step.name LIKE 'ProfilerStep#%' AND memory.name = '[memory]' ORDER BY memory.ts",
+    ) == [
+        ["ProfilerStep#7", 10_000],
+        ["ProfilerStep#8", 10_000],
+        ["ProfilerStep#8", 90_000],
+        ["ProfilerStep#9", 10_000],
+    ]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_steps_of_a_trace_fit_the_screen_with_contrast(
+    open_context: OpenContext, server: Server, with_steps_id: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    page = open_context(width=width, scheme=scheme).new_page()
+    page.goto(f"{server.url}/traces/{with_steps_id}")
+    expect(page.get_by_test_id("merge-snapshot")).to_be_visible()
+
+    assert overhang(page) == 0
+    assert faint_texts(page) == []
+
+
+@pytest.mark.skipif(not AXE.path.exists(), reason=AXE.reason_to_skip)
+def test_steps_of_a_trace_break_no_rule_of_accessibility(page: Page, server: Server, with_steps_id: str) -> None:
+    page.goto(f"{server.url}/traces/{with_steps_id}")
+    expect(page.get_by_test_id("merge-snapshot")).to_be_visible()
+
+    assert serious_violations(page) == []
+
+
+def test_page_shows_the_steps_once_the_trace_of_the_rank_is_ready(page: Page, server: Server, run_folder: Path) -> None:
+    params: dict[str, str | int] = {"group": "trace comes later", "wait": 60}
+    snapshot, trace = sorted(run_folder.iterdir())
+    snapshot_id = server.api.put(f"/traces/{snapshot.name}", params=params, content=snapshot.read_bytes()).json()["id"]
+    page.goto(f"{server.url}/traces/{snapshot_id}")
+    expect(page.get_by_test_id("verdict-sentence")).to_contain_text("GPU 0 held at most 8.39 MB")
+    expect(page.get_by_test_id("snapshot-steps-from")).to_have_count(0)
+
+    server.api.put(f"/traces/{trace.name}", params=params, content=trace.read_bytes())
+
+    expect(page.get_by_test_id("snapshot-steps-from")).to_have_text("Steps from trace rank0.json.")
+    assert len(marks(page.get_by_test_id("verdict"), "verdict_steps")) == 3
+
+
+def test_page_says_why_no_trace_beside_a_snapshot_has_its_steps(page: Page, server: Server, run_folder: Path) -> None:
+    params: dict[str, str | int] = {"group": "steps of two traces", "wait": 60}
+    ids = [
+        server.api.put(f"/traces/{name}", params=params, content=(run_folder / file).read_bytes()).json()["id"]
+        for file, name in (
+            ("memory_rank0.pickle", "memory_rank0.pickle"),
+            ("rank0.json", "<img src=x onerror=alert(1)>_rank0.json"),
+            ("rank0.json", "b_rank0.json"),
+        )
+    ]
+    page.goto(f"{server.url}/traces/{ids[0]}")
+
+    expect(page.get_by_test_id("snapshot-steps-from")).to_contain_text(
+        "Several traces fit: <img src=x onerror=alert(1)>_rank0.json, b_rank0.json. Name one with `steps_from`."
+    )
+    expect(page.get_by_test_id("verdict").locator("img")).to_have_count(0)
+    panel = opened(page, server, ids[0], "?analysis=memory_snapshot&options=steps_from%3Db_rank0.json")
+    assert len(marks(panel, "snapshot_steps")) == 3
 
 
 def test_pictures_equal_the_tables(page: Page, server: Server, snapshot_id: str) -> None:
@@ -144,9 +282,27 @@ def test_snapshot_fits_the_screen_with_contrast(
     assert faint_texts(page) == []
 
 
+def test_label_of_a_narrow_frame_is_cut_at_its_edge(
+    open_context: OpenContext, server: Server, snapshot_id: str
+) -> None:
+    page = open_context(width=390).new_page()
+    panel = opened(page, server, snapshot_id, "?analysis=memory_snapshot")
+    label = panel.get_by_test_id("chart-snapshot_peak").locator(".frame[data-key='2'] text")
+
+    expect(label).to_have_text("forward · model.py:10")
+    widths = label.evaluate("text => [text.getBBox().width, text.parentElement.width.baseVal.value]")
+    assert widths[0] > widths[1]
+    assert label.evaluate("text => getComputedStyle(text.parentElement).overflow") == "hidden"
+
+
 @pytest.mark.skipif(not AXE.path.exists(), reason=AXE.reason_to_skip)
-def test_snapshot_breaks_no_rule_of_accessibility(page: Page, server: Server, leaking_id: str) -> None:
-    opened(page, server, leaking_id, "?analysis=memory_snapshot")
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("snapshot", ["snapshot_id", "leaking_id"])
+def test_snapshot_breaks_no_rule_of_accessibility(
+    open_context: OpenContext, server: Server, snapshot: str, width: int, request: pytest.FixtureRequest
+) -> None:
+    page = open_context(width=width).new_page()
+    opened(page, server, request.getfixturevalue(snapshot), "?analysis=memory_snapshot")
     expect(page.get_by_test_id("chart-snapshot_segments").first).to_be_visible()
 
     assert serious_violations(page) == []

@@ -1,5 +1,7 @@
 """The panel of a trace's page that says where the time goes, and what to try first."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect
@@ -48,6 +50,20 @@ def test_advice_has_its_reason_its_figures_and_a_link_to_its_place(page: Page, s
     start, end = opened.value.evaluate("[app.trace.traceInfo.start, app.trace.traceInfo.end].map(Number)")
     length = advice[0]["end_ns"] - advice[0]["start_ns"]
     assert end - start >= length
+
+
+def test_advice_that_several_gpus_get_names_each(page: Page, server: Server, tmp_path: Path) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "tid": 7, "dur": 5}
+    events = [
+        kernel | {"pid": gpu, "ts": at, "args": {"device": gpu, "stream": 7}} for gpu in (0, 1) for at in (0, 900)
+    ]
+    path = tmp_path / "idle.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    trace_id = server.upload(path)["id"]
+    page.goto(f"{server.url}/traces/{trace_id}")
+    items = page.get_by_test_id("advice").locator("> li[data-rule=utilization] strong")
+    advice = "Use larger batches, if the model still converges."
+    expect(items).to_have_text([f"GPU 0: {advice}", f"GPU 1: {advice}"])
 
 
 def test_trace_without_gpu_work_shows_its_steps_and_operators(page: Page, server: Server) -> None:

@@ -6,6 +6,7 @@ from typing import Optional
 
 import httpx
 
+from tracedock.asynchronous.attachments import AsyncAttachments
 from tracedock.asynchronous.baselines import AsyncBaselines
 from tracedock.asynchronous.connection import Connection
 from tracedock.asynchronous.jobs import AsyncJobs
@@ -15,7 +16,7 @@ from tracedock.asynchronous.traces import AsyncTraces
 from tracedock.retries import Retries
 
 
-class AsyncClient(AsyncTraces, AsyncJobs, AsyncQuestions, AsyncSessions, AsyncBaselines):
+class AsyncClient(AsyncTraces, AsyncJobs, AsyncQuestions, AsyncSessions, AsyncBaselines, AsyncAttachments):
     """Client of one server: an asynchronous context manager. Several tasks may use it at the same time.
 
     Each method raises an `ApiError` if the server refuses the request, and `UnreachableError` if it does not respond or

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from tracedock.asynchronous.resource import AsyncResource
 from tracedock.messages import (
@@ -28,10 +28,16 @@ class AsyncSessions(AsyncResource):
         return await self._connection.json("GET", "sessions")
 
     async def session(
-        self, trace: Ref, *, selection: SelectionLike = None, args: str = "all", **criteria: Unpack[Criteria]
+        self,
+        trace: Ref,
+        *,
+        selection: SelectionLike = None,
+        args: str = "all",
+        source: Optional[str] = None,
+        **criteria: Unpack[Criteria],
     ) -> Json:
-        """Return the session of the trace, or of a selection of it."""
-        params = view(selection, criteria, args)
+        """Return the session of the trace, of a selection of it, or of its original (`source`)."""
+        params = view(selection, criteria, args, source)
         return await self._connection.json("GET", f"{trace_path(trace)}/session", params=params)
 
     async def open_session(
@@ -40,18 +46,25 @@ class AsyncSessions(AsyncResource):
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         wait: float = 0,
         **criteria: Unpack[Criteria],
     ) -> Json:
         """Start the engine unless it runs, wait at most `wait` seconds until it is ready, and return its session."""
-        params = view(selection, criteria, args)
+        params = view(selection, criteria, args, source)
         return await self._held("POST", f"{trace_path(trace)}/session", wait, params)
 
     async def close_session(
-        self, trace: Ref, *, selection: SelectionLike = None, args: str = "all", **criteria: Unpack[Criteria]
+        self,
+        trace: Ref,
+        *,
+        selection: SelectionLike = None,
+        args: str = "all",
+        source: Optional[str] = None,
+        **criteria: Unpack[Criteria],
     ) -> None:
-        """Stop the engine of the trace, or of a selection of it."""
-        params = view(selection, criteria, args)
+        """Stop the engine of the trace, of a selection of it, or of its original (`source`)."""
+        params = view(selection, criteria, args, source)
         await self._connection.answer("DELETE", f"{trace_path(trace)}/session", params=params)
 
     async def listener(self) -> Json:

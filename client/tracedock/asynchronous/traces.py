@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Union
 from urllib.parse import urlencode
 
+from tracedock.asynchronous.direct import AsyncDirectUpload
 from tracedock.asynchronous.download import AsyncDownload
 from tracedock.asynchronous.groups import AsyncGroups
 from tracedock.asynchronous.resource import FOLLOW_S, share_of
 from tracedock.asynchronous.runtime import in_thread
-from tracedock.asynchronous.upload import PATIENCE_S, AsyncUpload, OnRetry
+from tracedock.asynchronous.upload import PATIENCE_S, OnRetry
 from tracedock.errors import (
     AmbiguousTargetError,
     AmbiguousTraceError,
@@ -59,6 +60,7 @@ class AsyncTraces(AsyncGroups):
         name: Optional[str] = None,
         group: Optional[str] = None,
         resume: bool = True,
+        direct: bool = False,
         wait: bool = False,
         key: Optional[str] = None,
         patience_s: float = PATIENCE_S,
@@ -76,6 +78,8 @@ class AsyncTraces(AsyncGroups):
             name: name of the trace; by default the name of the file. A stream needs one.
             group: name of the trace's group.
             resume: whether to send resumable chunks, rather than one request, which any proxy accepts.
+            direct: whether to send the bytes into the server's bucket, past the server, in one request that is repeated
+                as a whole; it needs a known size, and takes no `key`.
             wait: whether to wait until the trace is ready or failed; `wait` also raises the error of a failed one.
             key: an `Idempotency-Key`. For a day, a later upload with the same key, name and group goes on where this
                 one was interrupted, and makes no second trace.
@@ -88,17 +92,21 @@ class AsyncTraces(AsyncGroups):
             DigestMismatchError: the server computed a SHA-256 that is not that of the sent bytes.
             OSError: the file can't be read, or was truncated during the upload.
             TypeError: the stream is not binary.
-            ValueError: a stream has no name.
+            ValueError: a stream has no name; or a direct upload has a key, or a stream of unknown size.
         """
         with opened(source) as content:
             label = name or content.name
             if not label:
                 raise ValueError("a stream needs a `name`")
-            upload = AsyncUpload(self._connection, content, label, group, key, on_bytes, on_retry, patience_s)
-            if resume or content.size is not None:
+            if direct and key:
+                raise ValueError("a direct upload takes no `key`")
+            upload = AsyncDirectUpload(self._connection, content, label, group, key, on_bytes, on_retry, patience_s)
+            if direct or resume or content.size is not None:
                 await in_thread(content.extent, 0)  # a short stream then has a known size
             is_small = content.size is not None and content.size <= PIECE
-            if resume and not is_small:
+            if direct:
+                trace = await upload.send_direct()
+            elif resume and not is_small:
                 trace = await self.trace(await upload.send_chunks())
             else:
                 trace = await upload.send_whole()
@@ -220,10 +228,11 @@ class AsyncTraces(AsyncGroups):
         selection: SelectionLike = None,
         **criteria: Unpack[Criteria],
     ) -> AsyncIterator[AsyncDownload]:
-        """Yield a download of the uploaded file (`original`), or of the events as `json`, `json.gz` or `parquet`.
+        """Yield a download of the uploaded file (`original`), or of the events in another format.
 
-        The default is `original`, or `json.gz` for a derived trace or a selection. A selection is available only as
-        `json` and `json.gz`.
+        `json` and `json.gz` are the document, `pftrace` and `pftrace.gz` Perfetto's protobuf, and `parquet` the
+        columns. The default is `original`, or `json.gz` for a derived trace or a selection. A selection is not
+        available as `original` and `parquet`.
         """
         parameters = {"format": form, "selection": compact(selection, criteria), "order": order, "redact": redact}
         async with self._connection.stream(
@@ -294,14 +303,16 @@ class AsyncTraces(AsyncGroups):
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],
     ) -> str:
-        """Return the link that opens the Perfetto UI on the trace, or on a selection of it; `args` as for `query`.
+        """Return the link that opens the Perfetto UI on the trace, or on a selection of it.
 
-        If `slice_` is given, the UI opens at that slice: `position:123`, `at:1695000000123:aten::mm` or `id:456`.
+        `args` and `source` are as for `sql`. If `slice_` is given, the UI opens at that slice: `position:123`,
+        `at:1695000000123:aten::mm` or `id:456`.
         """
-        parameters = {**view(selection, criteria, args), **given({"slice": slice_})}
+        parameters = {**view(selection, criteria, args, source), **given({"slice": slice_})}
         return f"{self.url}/api/v1/{trace_path(trace)}/perfetto{'?' if parameters else ''}{urlencode(parameters)}"
 
     async def check_perfetto(
@@ -310,11 +321,12 @@ class AsyncTraces(AsyncGroups):
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],
     ) -> None:
         """Raise `ApiError` if the server refuses the link of `perfetto_url`."""
-        params = {**view(selection, criteria, args), **given({"slice": slice_})}
+        params = {**view(selection, criteria, args, source), **given({"slice": slice_})}
         async with self._connection.stream("GET", f"{trace_path(trace)}/perfetto", redirects=True, params=params):
             pass
 
@@ -324,6 +336,7 @@ class AsyncTraces(AsyncGroups):
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],
     ) -> str:
@@ -331,8 +344,8 @@ class AsyncTraces(AsyncGroups):
         import webbrowser  # noqa: PLC0415 - it loads much that other methods do not need
 
         part = chosen(selection, criteria)
-        await self.check_perfetto(trace, selection=part, args=args, slice_=slice_)
-        link = self.perfetto_url(trace, selection=part, args=args, slice_=slice_)
+        await self.check_perfetto(trace, selection=part, args=args, source=source, slice_=slice_)
+        link = self.perfetto_url(trace, selection=part, args=args, source=source, slice_=slice_)
         await in_thread(webbrowser.open, link)
         return link
 

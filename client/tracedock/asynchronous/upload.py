@@ -28,7 +28,7 @@ OnRetry = Callable[[ClientError, float], object]
 
 _VERSION = {"Tus-Resumable": "1.0.0"}
 _RETRIED = (409, 423, 429, 500, 502, 503, 504)  # conflicts and temporary failures
-_END_S = 5.0
+END_S = 5.0
 """Seconds for the request that ends an upload that its caller has interrupted."""
 
 
@@ -65,7 +65,8 @@ class AsyncUpload:
         self._on_bytes = on_bytes
         self._on_retry = on_retry
         self._patience_s = patience_s
-        self._progress_at = time.monotonic()
+        self._progress_at = self._failed_at = time.monotonic()
+        self._pause_s = PAUSE_S
         self._digest = hashlib.sha256()
         self._digested = 0
 
@@ -105,29 +106,34 @@ class AsyncUpload:
             if not isinstance(error, ClientError) and not self._key:  # with a key, a later upload goes on
                 with suppress(ClientError):
                     await self._connection.answer(
-                        "DELETE", path, headers=_VERSION, retries=NO_RETRIES, timeout=httpx.Timeout(_END_S)
+                        "DELETE", path, headers=_VERSION, retries=NO_RETRIES, timeout=httpx.Timeout(END_S)
                     )
             raise
 
     async def _send_all(self, path: str) -> str:
         offset: Optional[int] = 0
-        pause = PAUSE_S
         while True:
-            last_progress = self._progress_at
             try:
                 offset, trace = await (self._offset(path) if offset is None else self._send_chunk(path, offset))
                 await in_thread(self._catch_up, offset)
                 if trace:
                     return trace
             except (UnreachableError, ApiError) as error:
-                is_temporary = not isinstance(error, ApiError) or error.status in _RETRIED
-                if not is_temporary or time.monotonic() - self._progress_at > self._patience_s:
-                    raise
-                pause = PAUSE_S if self._progress_at > last_progress else min(2 * pause, PAUSE_MAX_S)
-                if self._on_retry:
-                    self._on_retry(error, pause)
-                await sleep(pause)
+                await self._pause_after(error)
                 offset = None
+
+    async def _pause_after(self, error: ClientError) -> None:
+        """Wait before the next attempt; raises the error if it is final, or after `patience_s` without progress."""
+        if not self._is_temporary(error) or time.monotonic() - self._progress_at > self._patience_s:
+            raise error
+        self._pause_s = PAUSE_S if self._progress_at > self._failed_at else min(2 * self._pause_s, PAUSE_MAX_S)
+        self._failed_at = time.monotonic()
+        if self._on_retry:
+            self._on_retry(error, self._pause_s)
+        await sleep(self._pause_s)
+
+    def _is_temporary(self, error: ClientError) -> bool:
+        return not isinstance(error, ApiError) or error.status in _RETRIED
 
     async def _offset(self, path: str) -> tuple[int, str]:
         return _progress(await self._connection.answer("HEAD", path, headers=_VERSION, retries=NO_RETRIES))
@@ -165,9 +171,11 @@ class AsyncUpload:
         while start < stop:
             piece = await in_thread(self._source.read, start, min(PIECE, stop - start))
             yield piece
+            is_progress = start + len(piece) > self._digested  # rather than sent again
             await in_thread(self._take, start, piece)
             start += len(piece)
-            self._progress_at = time.monotonic()
+            if is_progress:
+                self._progress_at = time.monotonic()
             if self._on_bytes:
                 self._on_bytes(start, self._source.size or 0)
 

@@ -8,6 +8,7 @@ from typing import Optional
 import httpx
 
 from tracedock.retries import Retries
+from tracedock.synchronous.attachments import Attachments
 from tracedock.synchronous.baselines import Baselines
 from tracedock.synchronous.connection import Connection
 from tracedock.synchronous.jobs import Jobs
@@ -16,7 +17,7 @@ from tracedock.synchronous.sessions import Sessions
 from tracedock.synchronous.traces import Traces
 
 
-class Client(Traces, Jobs, Questions, Sessions, Baselines):
+class Client(Traces, Jobs, Questions, Sessions, Baselines, Attachments):
     """Client of one server: a context manager. Several threads may use it at the same time.
 
     Each method raises an `ApiError` if the server refuses the request, and `UnreachableError` if it does not respond or

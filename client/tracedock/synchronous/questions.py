@@ -33,6 +33,7 @@ from tracedock.messages import (
     document,
     given,
     id_of,
+    kind_of,
     patience,
     query_body,
     target_path,
@@ -59,6 +60,7 @@ class Questions(Resource):
         sql: str,
         *,
         args: str = "all",
+        source: Optional[str] = None,
         limit: Optional[int] = None,
         timeout_s: Optional[float] = DEFAULT_TIMEOUT_S,
         arrow: Optional[bool] = None,
@@ -72,6 +74,8 @@ class Questions(Resource):
             trace: the trace.
             sql: the query.
             args: event arguments in the engine: `all`, `essential` or `none`; with fewer it loads faster.
+            source: what the engine loads: the events in `columns`, or the `original` of a Perfetto trace as it is, with
+                its packets of other kinds; None for the first of the trace's `sources`.
             limit: maximum number of rows; None for all. `Table.truncated` tells if there are more.
             timeout_s: seconds of the query, without the load of the engine; None for the server's limit.
             arrow: whether the server sends Arrow, which needs pyarrow, rather than JSON; None if pyarrow is there.
@@ -85,19 +89,20 @@ class Questions(Resource):
             DeadlineError: it takes longer than `timeout_s`.
             TooLargeError: the result exceeds the limit of the server.
         """
-        query = query_body(sql, selection, criteria, args, limit, timeout_s)
+        query = query_body(sql, selection, criteria, args, source, limit, timeout_s)
         is_arrow = _has_pyarrow() if arrow is None else arrow
         with self._run_query(trace, query, _ARROW if is_arrow else _JSON, on_loading) as response:
             response.read()
             return in_thread(_table, response)
 
-    def query(
+    def query(  # noqa: PLR0913 - one parameter for each option
         self,
         trace: Ref,
         sql: str,
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         limit: Optional[int] = DEFAULT_LIMIT,
         timeout_s: Optional[float] = DEFAULT_TIMEOUT_S,
         on_loading: Optional[Watcher] = None,
@@ -107,7 +112,7 @@ class Questions(Resource):
 
         The arguments are those of `sql`.
         """
-        query = query_body(sql, selection, criteria, args, limit, timeout_s)
+        query = query_body(sql, selection, criteria, args, source, limit, timeout_s)
         with self._run_query(trace, query, _JSON, on_loading) as response:
             response.read()
             return document(response)
@@ -120,6 +125,7 @@ class Questions(Resource):
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         limit: Optional[int] = None,
         timeout_s: Optional[float] = DEFAULT_TIMEOUT_S,
         on_loading: Optional[Watcher] = None,
@@ -129,14 +135,14 @@ class Questions(Resource):
 
         The types are `application/json`, `application/x-ndjson`, `text/csv` and `application/vnd.apache.arrow.stream`.
         """
-        query = query_body(sql, selection, criteria, args, limit, timeout_s)
+        query = query_body(sql, selection, criteria, args, source, limit, timeout_s)
         with self._run_query(trace, query, accept, on_loading) as response:
             for block in response.iter_bytes():
                 yield block
 
     def analyses(self, target: Ref, *, of: Optional[Target] = None) -> list[Json]:
         """Return the built-in analyses, with `tables`, `parameters`, and whether each `applies` to the target."""
-        path = f"{target_path(target, _kind(target, of))}/analysis"
+        path = f"{target_path(target, kind_of(target, of))}/analysis"
         analyses: list[Json] = (self._connection.json("GET", path))["analyses"]
         return analyses
 
@@ -177,7 +183,7 @@ class Questions(Resource):
         """
         response = self._connection.answer(
             "GET",
-            f"{target_path(target, _kind(target, of))}/analysis/{quote(name, safe='')}",
+            f"{target_path(target, kind_of(target, of))}/analysis/{quote(name, safe='')}",
             params=_analysis_query(
                 traces, base, base_selection, wait, parameters, chosen(selection, criteria), "json", [*tables] or None
             ),
@@ -251,7 +257,7 @@ class Questions(Resource):
         """
         response = self._connection.answer(
             "GET",
-            f"{target_path(target, _kind(target, of))}/report",
+            f"{target_path(target, kind_of(target, of))}/report",
             params=given({"format": form, "selection": compact(selection, criteria), "wait": wait or None}),
             timeout=patience(wait=wait, read=SYNC_S),
         )
@@ -286,13 +292,6 @@ class Questions(Resource):
                 on_loading(session)
             # The time that the request took counts towards its Retry-After.
             sleep(max(0.0, _retry_after(response) - (time.monotonic() - started)))
-
-
-def _kind(target: Ref, of: Optional[Target]) -> Target:
-    """Return the kind of a target: traces have a state, groups have none."""
-    if of is not None:
-        return of
-    return "trace" if isinstance(target, str) or "state" in target else "group"
 
 
 def _analysis_query(  # noqa: PLR0913, PLR0917 - the options of `Client.analysis`

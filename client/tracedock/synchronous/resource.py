@@ -34,11 +34,14 @@ class Resource:
         query = {**(params or {}), **given({"wait": wait or None})}
         return self._connection.json(method, path, params=query, timeout=patience(wait=wait), repeatable=True)
 
-    def _pages(self, kind: Literal["traces", "jobs", "groups"], query: Json) -> Iterator[Json]:
-        """Yield the entries of all pages of a list."""
+    def _pages(
+        self, kind: Literal["traces", "jobs", "groups", "attachments"], query: Json, below: str = ""
+    ) -> Iterator[Json]:
+        """Yield the entries of all pages of a list, which may be that of a resource with the path `below`."""
         query = {"limit": _PAGE, **query}
+        path = f"{below}/{kind}" if below else kind
         while True:
-            page = self._connection.json("GET", kind, params=query)
+            page = self._connection.json("GET", path, params=query)
             for entry in page[kind]:
                 yield entry
             if not page["next"]:

@@ -38,11 +38,12 @@ from tracedock.messages import (
     view,
 )
 from tracedock.sources import PIECE, opened
+from tracedock.synchronous.direct import DirectUpload
 from tracedock.synchronous.download import Download
 from tracedock.synchronous.groups import Groups
 from tracedock.synchronous.resource import FOLLOW_S, share_of
 from tracedock.synchronous.runtime import in_thread
-from tracedock.synchronous.upload import PATIENCE_S, OnRetry, Upload
+from tracedock.synchronous.upload import PATIENCE_S, OnRetry
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,6 +61,7 @@ class Traces(Groups):
         name: Optional[str] = None,
         group: Optional[str] = None,
         resume: bool = True,
+        direct: bool = False,
         wait: bool = False,
         key: Optional[str] = None,
         patience_s: float = PATIENCE_S,
@@ -77,6 +79,8 @@ class Traces(Groups):
             name: name of the trace; by default the name of the file. A stream needs one.
             group: name of the trace's group.
             resume: whether to send resumable chunks, rather than one request, which any proxy accepts.
+            direct: whether to send the bytes into the server's bucket, past the server, in one request that is repeated
+                as a whole; it needs a known size, and takes no `key`.
             wait: whether to wait until the trace is ready or failed; `wait` also raises the error of a failed one.
             key: an `Idempotency-Key`. For a day, a later upload with the same key, name and group goes on where this
                 one was interrupted, and makes no second trace.
@@ -89,17 +93,21 @@ class Traces(Groups):
             DigestMismatchError: the server computed a SHA-256 that is not that of the sent bytes.
             OSError: the file can't be read, or was truncated during the upload.
             TypeError: the stream is not binary.
-            ValueError: a stream has no name.
+            ValueError: a stream has no name; or a direct upload has a key, or a stream of unknown size.
         """
         with opened(source) as content:
             label = name or content.name
             if not label:
                 raise ValueError("a stream needs a `name`")
-            upload = Upload(self._connection, content, label, group, key, on_bytes, on_retry, patience_s)
-            if resume or content.size is not None:
+            if direct and key:
+                raise ValueError("a direct upload takes no `key`")
+            upload = DirectUpload(self._connection, content, label, group, key, on_bytes, on_retry, patience_s)
+            if direct or resume or content.size is not None:
                 in_thread(content.extent, 0)  # a short stream then has a known size
             is_small = content.size is not None and content.size <= PIECE
-            if resume and not is_small:
+            if direct:
+                trace = upload.send_direct()
+            elif resume and not is_small:
                 trace = self.trace(upload.send_chunks())
             else:
                 trace = upload.send_whole()
@@ -221,10 +229,11 @@ class Traces(Groups):
         selection: SelectionLike = None,
         **criteria: Unpack[Criteria],
     ) -> Iterator[Download]:
-        """Yield a download of the uploaded file (`original`), or of the events as `json`, `json.gz` or `parquet`.
+        """Yield a download of the uploaded file (`original`), or of the events in another format.
 
-        The default is `original`, or `json.gz` for a derived trace or a selection. A selection is available only as
-        `json` and `json.gz`.
+        `json` and `json.gz` are the document, `pftrace` and `pftrace.gz` Perfetto's protobuf, and `parquet` the
+        columns. The default is `original`, or `json.gz` for a derived trace or a selection. A selection is not
+        available as `original` and `parquet`.
         """
         parameters = {"format": form, "selection": compact(selection, criteria), "order": order, "redact": redact}
         with self._connection.stream(
@@ -295,14 +304,16 @@ class Traces(Groups):
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],
     ) -> str:
-        """Return the link that opens the Perfetto UI on the trace, or on a selection of it; `args` as for `query`.
+        """Return the link that opens the Perfetto UI on the trace, or on a selection of it.
 
-        If `slice_` is given, the UI opens at that slice: `position:123`, `at:1695000000123:aten::mm` or `id:456`.
+        `args` and `source` are as for `sql`. If `slice_` is given, the UI opens at that slice: `position:123`,
+        `at:1695000000123:aten::mm` or `id:456`.
         """
-        parameters = {**view(selection, criteria, args), **given({"slice": slice_})}
+        parameters = {**view(selection, criteria, args, source), **given({"slice": slice_})}
         return f"{self.url}/api/v1/{trace_path(trace)}/perfetto{'?' if parameters else ''}{urlencode(parameters)}"
 
     def check_perfetto(
@@ -311,11 +322,12 @@ class Traces(Groups):
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],
     ) -> None:
         """Raise `ApiError` if the server refuses the link of `perfetto_url`."""
-        params = {**view(selection, criteria, args), **given({"slice": slice_})}
+        params = {**view(selection, criteria, args, source), **given({"slice": slice_})}
         with self._connection.stream("GET", f"{trace_path(trace)}/perfetto", redirects=True, params=params):
             pass
 
@@ -325,6 +337,7 @@ class Traces(Groups):
         *,
         selection: SelectionLike = None,
         args: str = "all",
+        source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],
     ) -> str:
@@ -332,8 +345,8 @@ class Traces(Groups):
         import webbrowser  # noqa: PLC0415 - it loads much that other methods do not need
 
         part = chosen(selection, criteria)
-        self.check_perfetto(trace, selection=part, args=args, slice_=slice_)
-        link = self.perfetto_url(trace, selection=part, args=args, slice_=slice_)
+        self.check_perfetto(trace, selection=part, args=args, source=source, slice_=slice_)
+        link = self.perfetto_url(trace, selection=part, args=args, source=source, slice_=slice_)
         in_thread(webbrowser.open, link)
         return link
 

@@ -8,7 +8,7 @@ from tracedock.errors import ApiError
 
 from service.agents.api import Api
 from service.agents.reply import Arguments
-from service.agents.tools.tool import Selected, Subject, Tool, as_text
+from service.agents.tools.tool import Selected, Source, Subject, Tool, as_text
 
 
 class LinkArguments(Arguments):
@@ -19,6 +19,7 @@ class LinkArguments(Arguments):
         "page", description="perfetto: the Perfetto UI, of one trace; page: Tracedock's page of the trace or the run"
     )
     selection: Selected = None
+    source: Source = None
     slice: str | None = Field(
         None,
         description="for perfetto, the slice to open: id:N of the SQL table slice, position:N, or at:START_NS:NAME",
@@ -28,13 +29,14 @@ class LinkArguments(Arguments):
 async def run(api: Api, arguments: LinkArguments) -> str:
     """Return a link, after the server has checked that it opens."""
     if arguments.show == "page":
-        if arguments.selection is not None or arguments.slice is not None:
-            raise ApiError("bad_arguments", "The arguments are invalid", "A page takes no selection and no slice.", 422)
+        if arguments.selection is not None or arguments.source is not None or arguments.slice is not None:
+            detail = "A page takes no selection, no source and no slice."
+            raise ApiError("bad_arguments", "The arguments are invalid", detail, 422)
         target = await api.target(arguments.target)
         return f"{api.url}/{target.path}\n"
     trace = await api.trace(arguments.target)
     path = f"traces/{trace['id']}/perfetto"
-    query = {"selection": as_text(arguments.selection), "slice": arguments.slice}
+    query = {"selection": as_text(arguments.selection), "source": arguments.source, "slice": arguments.slice}
     await api.check(path, **query)
     given = {name: value for name, value in query.items() if value is not None}
     return f"{api.url}/api/v1/{path}{'?' if given else ''}{urlencode(given)}\n"

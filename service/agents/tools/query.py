@@ -4,7 +4,7 @@ from pydantic import Field
 
 from service.agents.api import Api, Json
 from service.agents.reply import Budgets, Reply, Table
-from service.agents.tools.tool import Selected, Tool, Trace
+from service.agents.tools.tool import Selected, Source, Tool, Trace
 
 _REST = "LIMIT and OFFSET in the SQL page, max_rows raises the limit; better: aggregate"
 
@@ -15,6 +15,7 @@ class QueryArguments(Budgets):
     trace: Trace
     sql: str = Field(min_length=1, description="statements; the reply has the rows of the last one")
     selection: Selected = None
+    source: Source = None
     timeout_s: float | None = Field(None, gt=0, le=86400, description="default: that of the server")
 
 
@@ -24,6 +25,8 @@ async def run(api: Api, arguments: QueryArguments) -> str:
     request: Json = {"sql": arguments.sql, "limit": arguments.max_rows, "timeout_s": arguments.timeout_s}
     if arguments.selection is not None:
         request["selection"] = arguments.selection
+    if arguments.source is not None:
+        request["source"] = arguments.source
     table = await api.query(trace["id"], request)
     columns = [column["name"] for column in table["columns"]]
     total = None if table["truncated"] else len(table["rows"])

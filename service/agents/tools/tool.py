@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from service.agents.api import Api, Json
 from service.agents.reply import Arguments, Budgets
+from service.trace.selection_fields import ViewSource
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,13 @@ Selected = Annotated[
         description='the events to keep, like {"steps": [11], "streams": ["0/7"]}. Fields: steps, streams, devices,'
         " ranks, threads, processes, categories, names (patterns like *nccl*), phases, min_dur_ns, exclude, and"
         " window {start_ns, end_ns}. Default: all"
+    ),
+]
+Source = Annotated[
+    ViewSource | None,
+    Field(
+        description="what SQL and Perfetto read: the events in columns, or the original of a .pftrace as it is, whose"
+        " packets of other kinds have tables of their own (sched, …). Default: columns, or original without events"
     ),
 ]
 Offset = Annotated[int, Field(ge=0, description="rows to skip")]

@@ -1,5 +1,6 @@
 """The tables of collectives over several ranks."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from service.analysis.facts.collective_tables import (
     STEPS,
     WAITS,
 )
-from service.analysis.facts.intervals import Ints, percentage
+from service.analysis.facts.intervals import Ints, clamp_int64, percentage
 from service.analysis.facts.lateness import CAUSES
 from service.analysis.facts.matched_collectives import MatchedCollectives, delay_at_launch, main_causes
 from service.analysis.table import Columns, Tables, table_of, table_of_rows
@@ -52,7 +53,7 @@ class CollectiveReport:
         collectives, waits = self.collectives(), self.waits()
         return {
             "collectives": collectives,
-            "ranks": self.ranks(all_ns, late),
+            "ranks": self.ranks(all_ns, {*late}),
             "waits": waits,
             "lateness": self.lateness(),
             "operations": self.operations(),
@@ -145,7 +146,7 @@ class CollectiveReport:
             },
         )
 
-    def ranks(self, all_ns: list[int], late: list[int]) -> pa.Table:
+    def ranks(self, all_ns: list[int], late: Collection[int]) -> pa.Table:
         """Return the table of ranks, sorted by waiting: the rank that the others wait for most comes first.
 
         Args:
@@ -167,7 +168,7 @@ class CollectiveReport:
         )
         waited = np.zeros(len(matched.rank_indices))
         waited[lasts] = matched.sum_by_collective(matched.waits)[several]
-        columns["waited_for_ns"] = matched.sum_by_rank(waited)
+        columns["waited_for_ns"] = [clamp_int64(total) for total in matched.sum_by_rank(waited)]
         rows = []
         for rank in sorted(range(matched.rank_count), key=lambda rank: (not complete[rank], columns["wait_ns"][rank])):
             cells: dict[str, Any] = {name: values[rank] if complete[rank] else None for name, values in columns.items()}
@@ -184,11 +185,17 @@ class CollectiveReport:
 
     def _main_cause_of(self, rank: int) -> str | None:
         """Return the cause of the largest part of a rank's delay; None without delay."""
-        delays = self._delay_by_cause(self._in_complete & (self._matched.rank_indices == rank))
+        delays = self._delay_by_cause(self._complete_rows_of(rank))
         main = max(delays, key=lambda cause: delays[cause])
         return main if delays[main] else None
 
-    def _delay_by_cause(self, chosen: Any) -> dict[str, int]:
+    def _complete_rows_of(self, rank: int) -> Ints:
+        """Return the indices of a rank's communications in complete collectives."""
+        rows = self._matched.rows_by_rank[rank]
+        complete: Ints = rows[self._in_complete[rows]]
+        return complete
+
+    def _delay_by_cause(self, chosen: Ints) -> dict[str, int]:
         """Sum the delays of communications by cause."""
         return {cause: int(self._causes[cause][chosen].sum()) for cause in CAUSES}
 
@@ -196,9 +203,10 @@ class CollectiveReport:
         """Return the table of each rank's delay by cause."""
         matched, rows = self._matched, []
         main_cause = np.array([cause or "" for cause in self._main_causes])
+        is_last_of_several = matched.is_last & (matched.rank_counts[matched.collective_of] > 1)
         for index, rank in enumerate(self._ranks):
-            chosen = self._in_complete & (matched.rank_indices == index)
-            as_last = chosen & matched.is_last & (matched.rank_counts[matched.collective_of] > 1)
+            chosen = self._complete_rows_of(index)
+            as_last = chosen[is_last_of_several[chosen]]
             delays_as_last = self._delay_by_cause(as_last)
             for cause, delay in self._delay_by_cause(chosen).items():
                 if delay:

@@ -20,7 +20,7 @@ from service.analysis.facts.launch_metadata import (
 )
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
-from service.store.census import END
+from service.store.database import END
 from service.trace.process_groups import ProcessGroups
 
 SCHEMA = pa.schema(

@@ -84,9 +84,12 @@ def device_work(scope: Scope, on_cores: MatrixCoreUse | None = None, *, runtime_
     """
     scope.slices()
     columns, words = read_arrays(scope, _WORK, {"names"})
-    use_by_name = np.array([_use_code(on_cores, word) for word in words["names"]], np.int8)
+    names = columns.pop("names")
+    use_by_name = np.zeros(len(words["names"]), np.int8)
+    for name in np.flatnonzero(np.bincount(names)).tolist():  # most words are names of other slices
+        use_by_name[name] = _use_code(on_cores, words["names"][name])
     calls = _calls(scope, _RUNTIME) if runtime_calls else None
-    return DeviceWork(calls=calls, on_cores=use_by_name[columns.pop("names")], **columns)
+    return DeviceWork(calls=calls, on_cores=use_by_name[names], **columns)
 
 
 def _use_code(on_cores: MatrixCoreUse | None, name: str) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.store.census import END
+from service.store.database import END
 from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
 
 if TYPE_CHECKING:

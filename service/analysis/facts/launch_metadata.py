@@ -11,7 +11,7 @@ from service.analysis.facts.host import THREAD
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.launches import calls_of, first_positions
 from service.analysis.facts.scope import Scope
-from service.store.census import END
+from service.store.database import END
 
 ANNOTATED = "^((nccl|rccl|hccl|xccl|gloo|mpi|ucc):|symm_mem::)"
 """Regular expression of the names of slices whose inputs are those of a collective."""

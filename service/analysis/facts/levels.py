@@ -19,7 +19,7 @@ def thinned(at: Ints, level: Ints, points: int) -> Ints:
         return np.arange(len(at))
     elapsed = (at - at[0]).astype(np.float64)
     intervals = (elapsed * (points // 2) / max(elapsed[-1], 1.0)).astype(np.int64)
-    firsts = np.flatnonzero(np.diff(intervals, prepend=-1))
+    firsts = np.append(0, np.flatnonzero(intervals[1:] != intervals[:-1]) + 1)
     counts = np.diff(np.append(firsts, len(at)))
 
     def equal_rows(extremes: Any) -> Ints:

@@ -1,6 +1,7 @@
 """Communications of several ranks, matched into collectives."""
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,12 @@ class MatchedCollectives:
         last = np.zeros(len(self.order), bool)
         last[self.order[self.lasts]] = True
         return last
+
+    @cached_property
+    def rows_by_rank(self) -> list[Ints]:
+        """The indices of each rank's communications, in ascending order; one sort finds those of all ranks."""
+        order = np.argsort(self.rank_indices, kind="stable")
+        return np.split(order, np.searchsorted(self.rank_indices[order], np.arange(1, self.rank_count)))
 
     def _expected_rank_counts(self) -> Ints:
         """Return the number of ranks that take part in each collective; at least two if it is unknown."""
@@ -148,7 +155,7 @@ class MatchedCollectives:
 
     def sum_by_rank(self, values: Any) -> list[int]:
         """Sum integers of each rank's communications."""
-        return [int(values[self.rank_indices == rank].sum()) for rank in range(self.rank_count)]
+        return [int(values[rows].sum()) for rows in self.rows_by_rank]
 
     def delays_by_cause(self, intervals: Sequence[pa.Table], begins: Sequence[int | None]) -> dict[str, Ints]:
         """Split the delay of each communication by cause.
@@ -162,14 +169,12 @@ class MatchedCollectives:
         launched = launches.is_valid().to_numpy()
         launch_times = launches.fill_null(0).to_numpy()
         own_starts = self.starts - self._shifts[self.rank_indices]
-        for rank in range(self.rank_count):
-            chosen = np.flatnonzero(self.rank_indices == rank)
-            first = begins[rank]
-            splitter = DelaySplitter(intervals[rank], np.iinfo(np.int64).min if first is None else first)
-            starts = own_starts[chosen]
-            parts = splitter.split(starts - self.delays[chosen], launch_times[chosen], launched[chosen], starts)
+        for rows, causes_of_rank, first in zip(self.rows_by_rank, intervals, begins, strict=True):
+            splitter = DelaySplitter(causes_of_rank, np.iinfo(np.int64).min if first is None else first)
+            starts = own_starts[rows]
+            parts = splitter.split(starts - self.delays[rows], launch_times[rows], launched[rows], starts)
             for cause, part in parts.items():
-                causes[cause][chosen] = part
+                causes[cause][rows] = part
         return causes
 
 

@@ -143,11 +143,16 @@ class OperatorRows:
         """Sum the values of slices that are not merged into others, by operator."""
         return sum_by_key(self.all_keys, values, self.count)
 
+    def called(self) -> Ints:
+        """Return the keys that have calls; those with the most time of their own come first."""
+        columns, keys = self.columns, np.flatnonzero(self.columns["calls"])
+        order = (self.firsts[keys], -columns["host_self_ns"][keys], -columns["device_self_ns"][keys])
+        return keys[np.lexsort(order)]
+
     def tables(self) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         """Return the columns of the table of operators, and of the table of totals."""
         columns, host, device_ns = self.columns, self.host, self.device_ns
-        rows = np.flatnonzero(columns["calls"])
-        rows = rows[np.lexsort((self.firsts[rows], -columns["host_self_ns"][rows], -columns["device_self_ns"][rows]))]
+        rows = self.called()
         first = self.firsts[rows]
         values: dict[str, list[Any]] = {name: column[rows].tolist() for name, column in columns.items()}
         values["name"] = [self.words[name] for name in host.names[first]]

@@ -1,7 +1,7 @@
 """The database of one rank and a cache of facts about it, shared by all questions to that rank."""
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
@@ -11,9 +11,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from service.formats.execution_trace import ExecutionTraceFile
 from service.store.database import open_database
 from service.store.folder import EVENTS
 from service.store.lists import whole_summary
+from service.store.step_traces import StepTrace
 from service.trace.selection import Selection
 from service.trace.summary import Summary
 
@@ -31,12 +33,24 @@ class RankDatabase:
         selection: selection of the trace's events; None for the whole trace.
         spill: folder to which DuckDB spills what does not fit in memory.
         threads: number of threads of the database.
+        execution_traces: files that may have the shapes of its operators, the best first.
+        step_traces: traces that may have its steps, if it is a memory snapshot.
     """
 
     def __init__(
-        self, columns: Path, summary: Summary, selection: Selection | None, *, spill: Path, threads: int
+        self,
+        columns: Path,
+        summary: Summary,
+        selection: Selection | None,
+        *,
+        spill: Path,
+        threads: int,
+        execution_traces: Sequence[ExecutionTraceFile] = (),
+        step_traces: Sequence[StepTrace] = (),
     ) -> None:
         self.columns = columns
+        self.execution_traces = execution_traces
+        self.step_traces = step_traces
         self.summary = whole_summary(summary, columns)
         self.selection = selection
         self._spill = spill

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from service.analysis.facts.checks import ADVICE, Check, Evidence, TimelineSpan
 from service.analysis.table import Tables
 
@@ -27,13 +30,13 @@ class RunWaits(NamedTuple):
     Args:
         ranks: rows of the table of ranks.
         lateness: rows of the table of causes of delay.
-        steps: rows of the table of transfer and waiting by step.
+        steps: the table of transfer and waiting by step, which has many rows.
         place: longest delay of the rank that the others wait for most, in the time of its own trace.
     """
 
     ranks: list[Row]
     lateness: list[Row]
-    steps: list[Row]
+    steps: pa.Table
     place: TimelineSpan | None
 
     @property
@@ -44,13 +47,11 @@ class RunWaits(NamedTuple):
 
     def transfers_and_waits(self) -> dict[int | None, tuple[int, int]]:
         """Sum each rank's transfer and waiting over all steps, in ns; ranks with an unknown time are left out."""
-        sums: dict[int | None, tuple[int, int]] = {}
-        unknown = {row["rank"] for row in self.steps if row["transfer_ns"] is None}
-        for row in self.steps:
-            if row["rank"] not in unknown:
-                transfer, wait = sums.get(row["rank"], (0, 0))
-                sums[row["rank"]] = transfer + row["transfer_ns"], wait + row["synchronizing_ns"]
-        return sums
+        null_if_any = pc.ScalarAggregateOptions(skip_nulls=False)
+        names = ("transfer_ns", "synchronizing_ns")
+        sums = self.steps.group_by("rank").aggregate([(name, "sum", null_if_any) for name in names])
+        columns = (sums[name].to_pylist() for name in ("rank", *(f"{name}_sum" for name in names)))
+        return {rank: (transfer, wait) for rank, transfer, wait in zip(*columns, strict=True) if transfer is not None}
 
 
 def run_checks(answers: Sequence[Tables], waits: RunWaits | None) -> list[Check]:

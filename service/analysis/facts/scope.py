@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.parameters import WorkParameters
-from service.store.census import END, steps_in
-from service.store.database import spill_errors
+from service.store.database import END, spill_errors
 from service.store.export import parsed_envelope
 from service.store.folder import EVENTS
+from service.store.steps import steps_in
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 from service.trace.kernel_names import communicates
@@ -98,6 +98,8 @@ class Scope:
         self.summary = database.summary
         self.rank = database.summary.rank
         self.columns = database.columns
+        self.execution_traces = database.execution_traces
+        self.step_traces = database.step_traces
         self.is_selection = database.selection is not None
         self._database = database
 

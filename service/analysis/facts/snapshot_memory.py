@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.intervals import Flags, Ints
-from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
+from service.analysis.facts.snapshot_changes import Rows, SnapshotChanges, snapshot_changes_of
 from service.analysis.facts.snapshot_document import NO_SNAPSHOT, snapshot_member
 from service.formats.memory_snapshot import pairing
 from service.formats.memory_snapshot.pairing import NONE
 from service.formats.memory_snapshot.stacks import Frame, frame_text, is_python, site_of
+from service.streaming.integers import ints
 from service.trace.errors import NotApplicable
 
 FRAMES_MAX = 40
@@ -25,48 +26,84 @@ _ALIVE = """
 SELECT device, stream, bytes, try_cast(args->>'Addr' AS BIGINT) AS address, try_cast(args->>'Stack' AS BIGINT) AS stack
 FROM events WHERE name = '[alive at start]' AND device NOTNULL AND bytes NOTNULL ORDER BY position
 """
-_COLUMNS = ("at", "bytes", "allocated", "reserved", "device_id", "address", "stack", "stream")
-_SKIPPED = 3  # no code of `pairing`
+_ALLOCATES, _COMPLETES, _SKIPPED = np.array([pairing.ALLOCATES, pairing.COMPLETES, 3], np.uint8)
+"""Kinds of changes as codes of `pairing`, of which 3 is none."""
 
 
 class DeviceMemory:
     """The memory of a device.
 
     Args:
-        changes: the device's allocations and frees, in order of time; see `memory_changes_of`.
+        changes: the allocations and frees of all devices.
+        rows: those of this device.
         alive: the blocks that were alive at the start.
 
     Attributes:
         at: time of each change in ns.
         bytes: its size in bytes, negative for a free.
-        active: active bytes from then on.
-        reserved: reserved bytes from then on.
         begins: the change that allocates each block, or -1 if it was alive at the start.
         ends: the change that frees each block, or -1.
         sizes: size of each block in bytes.
-        addresses: address of each block.
-        streams: stream of each block.
         stacks: number of each block's stack, or -1.
     """
 
-    def __init__(self, changes: pa.Table, alive: pa.Table) -> None:
-        self.at, self.bytes = changes["at"].to_numpy(), changes["bytes"].to_numpy()
-        self.active, self.reserved, addresses = (_ints(changes[key], 0) for key in ("allocated", "reserved", "address"))
-        streams, stacks = _ints(changes["stream"], 0), _ints(changes["stack"], NONE)
-        kinds = np.where(self.bytes > 0, pairing.ALLOCATES, np.where(self.bytes < 0, pairing.COMPLETES, _SKIPPED))
-        pairs = pairing.paired(kinds.astype(np.uint8), addresses, np.abs(self.bytes))
-        unchanged = pairs.latest(_ints(alive["address"], 0)) < 0  # they are not freed within the trace
-        entries = np.where(pairs.begins >= 0, pairs.begins, pairs.ends)
-        nothing = np.full(int(unchanged.sum()), NONE)
+    def __init__(self, changes: SnapshotChanges, rows: Rows, alive: pa.Table) -> None:
+        self._changes, self._rows = changes, rows
+        self.at, self.bytes = self._column("at"), self._column("bytes")
+        kinds = np.where(self.bytes > 0, _ALLOCATES, np.where(self.bytes < 0, _COMPLETES, _SKIPPED))
+        pairs = pairing.paired(kinds, self._column("address"), self.bytes)  # sizes matter to contradictions only
+        unchanged = pairs.latest(ints(alive["address"], 0)) < 0  # they are not freed within the trace
+        nothing = np.full(int(unchanged.sum()), NONE, np.int32)
         self.begins, self.ends = (np.concatenate([part, nothing]) for part in (pairs.begins, pairs.ends))
+        self._entries = entries = np.where(pairs.begins >= 0, pairs.begins, pairs.ends)
+        self._alive = alive = alive.filter(pa.array(unchanged))
+        self.sizes = np.concatenate([np.abs(self.bytes[entries]), ints(alive["bytes"], 0)])
+        self.stacks = np.concatenate([self._column("stack", NONE)[entries], ints(alive["stack"], NONE)])
 
-        def joined(of_changes: Ints, column: str, missing: int = 0) -> Ints:
-            return np.concatenate([of_changes[entries], _ints(alive[column], missing)[unchanged]])
+    def _column(self, name: str, missing: int = 0) -> Ints:
+        """Return a column of the changes."""
+        return self._changes.ints(name, missing)[self._rows]
 
-        self.sizes = joined(np.abs(self.bytes), "bytes")
-        self.addresses = joined(addresses, "address")
-        self.streams = joined(streams, "stream")
-        self.stacks = joined(stacks, "stack", NONE)
+    @cached_property
+    def active(self) -> Ints:
+        """Active bytes from each change on."""
+        return self._column("allocated")
+
+    @cached_property
+    def reserved(self) -> Ints:
+        """Reserved bytes from each change on."""
+        return self._column("reserved")
+
+    def addresses(self, blocks: Ints) -> Ints:
+        """Return the addresses of blocks; 0 where they are not known."""
+        return self._of_blocks(blocks, self._addresses, ints(self._alive["address"], 0))
+
+    def streams(self, blocks: Ints) -> Ints:
+        """Return the streams of blocks; 0 where they are not known."""
+        return self._of_blocks(blocks, self._streams, ints(self._alive["stream"], 0))
+
+    @cached_property
+    def _addresses(self) -> Ints:
+        return self._column("address")
+
+    @cached_property
+    def _streams(self) -> Ints:
+        return self._column("stream")
+
+    def _of_blocks(self, blocks: Ints, of_changes: Ints, of_alive: Ints) -> Ints:
+        """Return the values of blocks from those of the changes, and of the blocks that no change has."""
+        values = np.empty(len(blocks), np.int64)
+        changed = blocks < len(self._entries)
+        values[changed] = of_changes[self._entries[blocks[changed]]]
+        values[~changed] = of_alive[blocks[~changed] - len(self._entries)]
+        return values
+
+    def largest(self, most: int) -> Ints:
+        """Return the largest blocks by falling size."""
+        sizes = self.sizes
+        least = np.partition(sizes, -most)[-most] if len(sizes) > most else 0
+        blocks = np.flatnonzero(sizes >= least)
+        return blocks[np.argsort(-sizes[blocks], kind="stable")][:most]
 
     @property
     def at_start(self) -> int:
@@ -75,7 +112,7 @@ class DeviceMemory:
             return int(self.sizes.sum())
         return int(self.active[0] - self.bytes[0])
 
-    @property
+    @cached_property
     def peak(self) -> int:
         """The first change after which the most is active; -1 if that is the start."""
         if not len(self.at) or self.active.max() <= self.at_start:
@@ -110,18 +147,15 @@ class DeviceMemory:
         return order - 1, counts[order], totals[order]
 
     @cached_property
-    def by_size(self) -> Ints:
-        """The blocks by falling size."""
-        return np.argsort(-self.sizes, kind="stable")
-
-    @cached_property
     def stream_peaks(self) -> list[tuple[int, int, int | None, int]]:
         """Stream, peak in bytes, time of the peak (None for the start) and bytes at the end of each stream."""
-        if len(self.streams) and self.streams.min() == self.streams.max():  # as mostly; without a sort
-            return [self._peak_of_only_stream()]
+        distinct = {*self._changes.distinct("stream"), *ints(self._alive["stream"], 0).tolist()}
+        if len(distinct) == 1:  # as mostly; without a sort
+            return [self._peak_of_only_stream(distinct.pop())]
         before = self.begins < 0
         begun, ended = self.begins >= 0, self.ends >= 0
-        streams = np.concatenate([self.streams[before], self.streams[begun], self.streams[ended]])
+        of_blocks = self.streams(np.arange(len(self.sizes)))
+        streams = np.concatenate([of_blocks[before], of_blocks[begun], of_blocks[ended]])
         changes = np.concatenate([self.begins[before], self.begins[begun], self.ends[ended]])
         sizes = np.concatenate([self.sizes[before], self.sizes[begun], -self.sizes[ended]])
         order = np.lexsort((changes, streams))
@@ -137,7 +171,7 @@ class DeviceMemory:
             )
         return rows
 
-    def _peak_of_only_stream(self) -> tuple[int, int, int | None, int]:
+    def _peak_of_only_stream(self, stream: int) -> tuple[int, int, int | None, int]:
         """Return the row of the only stream; see `stream_peaks`."""
         growth = np.zeros(len(self.at) + 1, np.int64)  # first that of the start
         growth[0] = self.sizes[self.begins < 0].sum()
@@ -146,7 +180,7 @@ class DeviceMemory:
         growth[self.ends[ended] + 1] -= self.sizes[ended]
         np.cumsum(growth, out=growth)
         top = int(growth.argmax())
-        return int(self.streams[0]), int(growth[top]), int(self.at[top - 1]) if top else None, int(growth[-1])
+        return stream, int(growth[top]), int(self.at[top - 1]) if top else None, int(growth[-1])
 
 
 class SnapshotMemory:
@@ -158,11 +192,11 @@ class SnapshotMemory:
     """
 
     def __init__(self, scope: Scope, member: Mapping[str, Any]) -> None:
-        changes, alive = memory_changes_of(scope, _COLUMNS), scope.table(_ALIVE)
-        numbers = {*changes["device_id"].unique().to_pylist(), *alive["device"].unique().to_pylist()}
+        changes, alive = snapshot_changes_of(scope), scope.table(_ALIVE)
+        of_devices, alive_devices = changes.devices(), alive["device"].to_numpy()
         self.devices = {
-            int(number): DeviceMemory(_of_device(changes, "device_id", number), _of_device(alive, "device", number))
-            for number in sorted(numbers)
+            number: DeviceMemory(changes, of_devices.get(number, slice(0)), alive.filter(alive_devices == number))
+            for number in sorted({*of_devices, *alive_devices.tolist()})
         }
         self.segments: Mapping[str, list[Any]] = member["segments"]
         self._frames: list[Frame] = [(name, file, int(line)) for name, file, line in member["frames"]]
@@ -174,7 +208,7 @@ class SnapshotMemory:
         return [*map(frame_text, self._frames), UNKNOWN]
 
     def site(self, stack: int) -> str | None:
-        """Return the innermost Python frame of a stack as text; None if there is no such stack."""
+        """Return the site of a stack; None if there is no such stack. See `site_of`."""
         return site_of(self._frames_of(stack))
 
     def text(self, stack: int, most: int | None = FRAMES_MAX) -> str | None:
@@ -224,14 +258,3 @@ def snapshot_memory_of(scope: Scope) -> SnapshotMemory:
     if (member := snapshot_member(scope)) is None:
         raise NotApplicable(NO_SNAPSHOT)
     return scope.cached("memory snapshot", lambda: SnapshotMemory(scope, member))
-
-
-def _of_device(table: pa.Table, column: str, number: int) -> pa.Table:
-    """Return the rows of a device, without a copy if all are."""
-    flags = table[column].to_numpy() == number
-    return table if flags.all() else table.filter(flags)
-
-
-def _ints(column: pa.ChunkedArray, missing: int) -> Ints:
-    values: Ints = (column.fill_null(missing) if column.null_count else column).to_numpy()
-    return values

@@ -1,6 +1,6 @@
 """Rows of tables about the memory of a device in a snapshot."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -67,9 +67,9 @@ class DeviceRows:
         for row in kept.tolist():
             yield [int(device.at[row]), int(device.active[row]), int(device.reserved[row])]
 
-    def streams(self) -> Iterable[list[Any]]:
-        """Return the peak and the end of each stream."""
-        return map(list, self._device.stream_peaks)
+    def streams(self) -> Rows:
+        """Yield the peak and the end of each stream."""
+        yield from map(list, self._device.stream_peaks)
 
     def stacks(self, change: int, at: int | None = None) -> Rows:
         """Yield the stacks with the most bytes after a change, at its time or at another one that is given."""
@@ -92,14 +92,16 @@ class DeviceRows:
     def blocks(self) -> Rows:
         """Yield the largest blocks."""
         device = self._device
-        for block in device.by_size[: self._top].tolist():
+        largest = device.largest(self._top)
+        columns = (largest, device.streams(largest), device.addresses(largest))
+        for block, stream, address in zip(*(column.tolist() for column in columns), strict=True):
             begin, end = int(device.begins[block]), int(device.ends[block])
             yield [
-                int(device.streams[block]),
+                stream,
                 int(device.sizes[block]),
                 int(device.at[begin]) if begin >= 0 else None,
                 int(device.at[end]) if end >= 0 else None,
-                int(device.addresses[block]),
+                address,
                 *self._named(int(device.stacks[block])),
             ]
 
@@ -122,7 +124,7 @@ class DeviceRows:
         starts = np.array([int(columns["address"][place], 16) for place in places], np.uint64)
         ends = starts + np.array([int(columns["total"][place]) for place in places], np.uint64)
         alive = np.flatnonzero(device.live(self.last))
-        addresses = device.addresses[alive].view(np.uint64)
+        addresses = device.addresses(alive).view(np.uint64)
         segments = np.searchsorted(starts, addresses, side="right") - 1
         inside = (segments >= 0) & (addresses < np.append(ends, np.uint64(0))[segments])
         alive, segments, addresses = alive[inside], segments[inside], addresses[inside]

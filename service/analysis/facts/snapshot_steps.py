@@ -4,19 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.analysis.facts.intervals import Ints
-from service.analysis.facts.scope import Scope
+from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.snapshot_memory import DeviceMemory
 
-DEFAULT_NAMES = ("ProfilerStep#*", "Optimizer.step#*")
-"""Names of annotations that begin steps, as patterns; the first that is there counts."""
-
 _NONE = -1
-_BEGINNING = """
-SELECT name, ts_ns, ts_ns + dur_ns AS end_ns
-FROM events WHERE cat = 'user_annotation' AND ts_ns NOTNULL AND dur_ns NOTNULL AND name LIKE $pattern ESCAPE '\\'
-ORDER BY ts_ns, position
-"""
 
 
 class SnapshotSteps(NamedTuple):
@@ -38,31 +29,12 @@ class SnapshotSteps(NamedTuple):
         return np.where((steps >= 0) & (times < np.append(self.ends, 0)[steps]), steps, _NONE)
 
 
-def steps_of(scope: Scope, name: str | None) -> SnapshotSteps:
-    """Return the steps of a snapshot; none if no annotation begins them.
-
-    Args:
-        scope: scope of the rank.
-        name: name of the annotations that begin steps, in which ``*`` stands for any text; by default the first of
-            `DEFAULT_NAMES` that is there.
-    """
-    for pattern in DEFAULT_NAMES if name is None else (name,):
-        found = scope.table(_BEGINNING, pattern=_like(pattern))
-        if len(found):
-            break
-    starts, ends = found["ts_ns"].to_numpy(), found["end_ns"].to_numpy()
-    return SnapshotSteps(found["name"].to_pylist(), starts, np.append(starts[1:], ends[-1:]))
-
-
-def _like(pattern: str) -> str:
-    """Return a pattern of SQL's LIKE for one in which ``*`` stands for any text."""
-    for special in ("\\", "%", "_"):
-        pattern = pattern.replace(special, f"\\{special}")
-    return pattern.replace("*", "%")
-
-
 class StepMemory(NamedTuple):
-    """Memory of a device in a step: sums of bytes, and the time of the peak in ns, which is None if it is the start."""
+    """Memory of a device in a step.
+
+    It has sums of bytes, the time of the peak in ns, which is None if it is the start, and the percentage of the step
+    from the device's first to its last change, which is None without changes.
+    """
 
     at_start: int
     peak: int
@@ -70,6 +42,7 @@ class StepMemory(NamedTuple):
     at_end: int
     allocated: int
     kept: int
+    recorded_pct: float | None
 
 
 class LeakingStack(NamedTuple):
@@ -95,10 +68,17 @@ def memory_of_steps(device: DeviceMemory, steps: SnapshotSteps) -> list[StepMemo
         at_start, inside = device.active_after(first - 1), device.active[first:end]
         top = first + int(inside.argmax()) if len(inside) and inside.max() > at_start else None
         peak, peak_at = (at_start, None) if top is None else (int(device.active[top]), int(device.at[top]))
-        rows.append(
-            StepMemory(at_start, peak, peak_at, device.active_after(end - 1), int(allocated[step]), int(kept[step]))
-        )
+        sums = (device.active_after(end - 1), int(allocated[step]), int(kept[step]))
+        rows.append(StepMemory(at_start, peak, peak_at, *sums, _recorded_pct(device.at, *map(int, bounds))))
     return rows
+
+
+def _recorded_pct(changes: Ints, start: int, end: int) -> float | None:
+    """Return the percentage of a step between the first and the last change; None without changes."""
+    if not len(changes):
+        return None
+    recorded = min(end, int(changes[-1])) - max(start, int(changes[0]))
+    return percentage(max(recorded, 0), end - start)
 
 
 def leaking_stacks(device: DeviceMemory, steps: SnapshotSteps) -> list[LeakingStack]:

@@ -202,7 +202,7 @@ def _launches(scope: Scope) -> Iterator[_Row]:
 
 def _memory(scope: Scope) -> Iterator[_Row]:
     """Yield the allocated bytes of each device, from each change on; not of devices without recorded totals."""
-    changes = memory_changes_of(scope).select(["at", "allocated", "device_type", "device_id"])
+    changes = memory_changes_of(scope, ("at", "allocated", "device_type", "device_id"))
     changes = changes.filter(pc.is_valid(changes["allocated"]))
     at, allocated = changes["at"].to_numpy(), changes["allocated"].to_numpy()
     for (type_, device), rows in group_rows(changes["device_type"], changes["device_id"]):

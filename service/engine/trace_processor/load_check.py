@@ -20,6 +20,10 @@ _ISSUES = """
 SELECT name, value, severity, description FROM stats
 WHERE value > 0 AND (severity <> 'info' OR name GLOB 'flow_*') ORDER BY name
 """
+_ORIGINAL_ISSUES = """
+SELECT name, sum(value), severity, description FROM stats
+WHERE value > 0 AND severity IN ('error', 'data_loss') GROUP BY name ORDER BY name
+"""
 _SLICE_PHASES = ("X", "i", "I", "R", "B", "b", "n")
 _BEGIN_PHASES, _END_PHASES = ("B", "b"), ("E", "e")  # an end event has no row of its own
 _ARROW_PHASES = ("t", "f")  # the engine draws an arrow to each of these
@@ -60,10 +64,6 @@ async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
     session.names.protect([str(name) async for (name,) in _rows(session, LISTED)])
     [counts] = [row async for row in _rows(session, _COUNTS)]
     slices, flows, counters, unended = map(_integer, counts)
-    issues = [
-        ImporterIssue(str(name), _integer(value), str(severity), _meaning(str(name), description))
-        async for name, value, severity, description in _rows(session, _ISSUES)
-    ]
     phases = rendered.phases
     slice_count = EventCount(sum(phases[phase] for phase in _SLICE_PHASES), slices)
     flow_count = EventCount(sum(phases[phase] for phase in _ARROW_PHASES), flows)
@@ -82,8 +82,27 @@ async def check_load(session: Session, rendered: RenderReport) -> LoadReport:
         base_ns=rendered.base_ns,
         lanes=sum(track.lane > 1 for track in rendered.tracks),
         notes=_notes(rendered, unbegun_count, flow_count.missing),
-        stats=issues,
+        stats=await _issues(session, _ISSUES),
     )
+
+
+async def check_original_load(session: Session) -> list[ImporterIssue]:
+    """Return the errors and losses of data that the engine reports about an original, and protect its tables.
+
+    The tables of the package `torch` are not created: they describe documents that are written from columns.
+
+    Args:
+        session: a session whose engine has just loaded the original.
+    """
+    session.names.protect([str(name) async for (name,) in _rows(session, LISTED)])
+    return await _issues(session, _ORIGINAL_ISSUES)
+
+
+async def _issues(session: Session, sql: str) -> list[ImporterIssue]:
+    return [
+        ImporterIssue(str(name), _integer(value), str(severity), _meaning(str(name), description))
+        async for name, value, severity, description in _rows(session, sql)
+    ]
 
 
 def _notes(rendered: RenderReport, unbegun_count: int, undrawn_count: int) -> list[LoadNote]:

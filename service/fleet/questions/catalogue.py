@@ -2,7 +2,7 @@
 
 from service.fleet.questions import drift, kernel_outliers, last_ranks, slow_ranks, step_matrix, step_outliers
 from service.fleet.questions.question import FleetQuestion
-from service.trace.errors import BadFleetRequest
+from service.trace.errors import UnknownQuestion
 
 QUESTIONS: dict[str, FleetQuestion] = {
     module.QUESTION.name: module.QUESTION
@@ -14,8 +14,9 @@ def question_of(name: str) -> FleetQuestion:
     """Return the question of a name.
 
     Raises:
-        BadFleetRequest: no question has this name.
+        UnknownQuestion: no question has this name.
     """
     if name not in QUESTIONS:
-        raise BadFleetRequest(f"There is no question {name!r}. Known are {', '.join(QUESTIONS)}.")
+        known = ", ".join(QUESTIONS)
+        raise UnknownQuestion(f"There is no question {name[:100]!r}. Known are {known}.", known=[*QUESTIONS])
     return QUESTIONS[name]

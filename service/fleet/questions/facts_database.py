@@ -14,6 +14,7 @@ from service.fleet.dataset import READS, Dataset
 from service.fleet.facts import TABLES
 from service.fleet.record import Record, as_table, current_traces
 from service.trace.cycles import cycles_of
+from service.trace.errors import BadDataset
 
 TRACES = "traces"
 """Name of the table of traces; those of facts are the keys of `TABLES`, and have its column ``trace``."""
@@ -29,17 +30,23 @@ class FactsDatabase:
         runs: names of the runs, in the order in which they started.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, url: str, runs: Sequence[str]) -> None:
         self._connection = connection
+        self._url = url
         self.runs = runs
 
     @classmethod
     @contextmanager
-    def of(cls, dataset: Dataset) -> Iterator["FactsDatabase"]:
+    def of(cls, dataset: Dataset, scratch_in: Path | None = None) -> Iterator["FactsDatabase"]:
         """Open the facts of a dataset; those of a bucket are copied.
+
+        Args:
+            dataset: the dataset.
+            scratch_in: folder for copies, and for what does not fit into memory; by default that of the system.
 
         Raises:
             LocationError: the dataset's location can't be used.
+            BadDataset: a file of the dataset is damaged.
         """
         parts = dataset.parts()
         merged = {record.key: record for part in parts for record in part.records}
@@ -48,7 +55,7 @@ class FactsDatabase:
         present = {trace for part in parts for trace in part.traces}
         left = sorted({record.trace for record in records} - present)
         with (
-            tempfile.TemporaryDirectory(prefix="tracedock-") as scratch,
+            tempfile.TemporaryDirectory(prefix="tracedock-", dir=scratch_in) as scratch,
             duckdb.connect(config={"temp_directory": scratch}) as connection,
         ):
             connection.register("all_traces", _with_cycles(records))
@@ -67,8 +74,9 @@ class FactsDatabase:
                 rows = [facts[table] for facts in unmerged_facts if facts]
                 connection.register(f"unmerged_{table}", pa.concat_tables([schema.empty_table(), *rows]))
                 files = _files(dataset, table, names, Path(scratch))
-                connection.execute(_view(table, files, are_whole=all(part.is_whole for part in parts)))
-            yield cls(connection, _in_order(records))
+                with _damage_named(dataset.location.url):
+                    connection.execute(_view(table, files, are_whole=all(part.is_whole for part in parts)))
+            yield cls(connection, dataset.location.url, _in_order(records))
 
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """Return the result of a query.
@@ -76,12 +84,29 @@ class FactsDatabase:
         Args:
             sql: the query, with parameters like ``$run``.
             parameters: their values.
+
+        Raises:
+            BadDataset: a file of the dataset is damaged.
         """
-        return self._connection.sql(sql, params=dict(parameters or {})).to_arrow_table()
+        with _damage_named(self._url):
+            return self._connection.sql(sql, params=dict(parameters or {})).to_arrow_table()
 
     def define(self, sql: str, parameters: Mapping[str, Any]) -> None:
-        """Run a statement that defines a table; takes what `table` does."""
-        self._connection.execute(sql, dict(parameters))
+        """Run a statement that defines a table; takes and raises what `table` does."""
+        with _damage_named(self._url):
+            self._connection.execute(sql, dict(parameters))
+
+
+@contextmanager
+def _damage_named(url: str) -> Iterator[None]:
+    """Raise `BadDataset` if a Parquet file can't be read; DuckDB names the file."""
+    try:
+        yield
+    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+        raise BadDataset(
+            f"The facts in {url}/facts are damaged: {error} Remove that file and the file of its name in {url}/parts,"
+            " and ingest its sources again."
+        ) from error
 
 
 def _with_cycles(records: Sequence[Record]) -> pa.Table:

@@ -26,7 +26,7 @@ class LastRankParameters(Parameters):
     """Parameters of `last_ranks`."""
 
     last_pct: float = Field(50.0, ge=0, le=100, description="least share of collectives in which a rank is the last")
-    collectives: int = Field(2, ge=1, description="least number of collectives of a kind")
+    collectives: int = Field(2, ge=1, le=1 << 62, description="least number of collectives of a kind")
 
 
 _SQL = """

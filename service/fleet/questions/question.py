@@ -1,18 +1,21 @@
 """The definition of a question about a fleet, and its answer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 import pyarrow as pa
 from pydantic import ValidationError
 
+from service.analysis import forms
+from service.analysis.forms import serialized
 from service.analysis.parameters import Parameters
-from service.analysis.table import Columns, Tables, as_arrow, as_csv, as_json, table_of
+from service.analysis.table import ALL, Columns, Page, Tables, table_of
 from service.fleet.questions.facts_database import FactsDatabase
 from service.fleet.record import chosen_run
 from service.trace.errors import BadFleetRequest
+
+_SHOWN = 100  # characters of a wrong name in a message
 
 
 @dataclass(frozen=True)
@@ -48,22 +51,17 @@ class FleetAnswer:
     parameters: Parameters
     tables: Tables
 
-    def form(self, form: str, table: str | None = None) -> bytes:
-        """Serialize the tables as ``json``, or one as ``csv`` or ``arrow``, by default the first.
+    def form(self, form: str, tables: Sequence[str] = (), page: Page = ALL) -> bytes:
+        """Serialize the tables as ``json`` or ``columns``, or one table as ``csv`` or ``arrow``.
+
+        Args:
+            form: the format.
+            tables: names of the tables; by default all or, in a format of one table, the first.
+            page: the rows of each table.
 
         Raises:
-            BadFleetRequest: the question has no such table.
+            BadFleetRequest: see `chosen_tables`.
         """
-        if table is not None and table not in self.tables:
-            raise BadFleetRequest(f"{self.question.name} has the tables {', '.join(self.tables)}, and no {table!r}.")
-        if form != "json":
-            chosen = self.tables[table or next(iter(self.tables))]
-            return as_csv(chosen) if form == "csv" else as_arrow(chosen)
-        tables = b",".join(
-            orjson.dumps(name) + b":" + as_json(self.question.tables[name], rows)
-            for name, rows in self.tables.items()
-            if table in {None, name}
-        )
         about: dict[str, object] = {
             "question": self.question.name,
             "run": self.run,
@@ -72,7 +70,32 @@ class FleetAnswer:
             "source": self.question.source,
             "skipped": [],
         }
-        return orjson.dumps(about)[:-1] + b',"tables":{' + tables + b"}}\n"
+        chosen = chosen_tables(self.question, form, tables)
+        return serialized(form, about, {name: self.tables[name] for name in chosen}, self.question.tables, page)
+
+
+def chosen_tables(question: FleetQuestion, form: str, tables: Sequence[str]) -> list[str]:
+    """Return the names of the tables that an answer has in a format; see `service.analysis.forms.chosen_tables`.
+
+    Raises:
+        BadFleetRequest: the question has no such table, or the format has only one table.
+    """
+    return forms.chosen_tables(question, form, [name[:_SHOWN] for name in tables], error=BadFleetRequest)
+
+
+def parameters_of(question: FleetQuestion, values: Mapping[str, Any]) -> Parameters:
+    """Validate the values of parameters.
+
+    Raises:
+        BadFleetRequest: a parameter is unknown or has an invalid value.
+    """
+    try:
+        return question.parameters.model_validate(values, strict=False)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        known = [*question.parameters.model_fields]
+        text = f"{question.name} refuses {'; '.join(faults)}. Its parameters: {', '.join(known) or 'none'}."
+        raise BadFleetRequest(text, known=known) from error
 
 
 def ask(question: FleetQuestion, facts: FactsDatabase, run: str | None, values: Mapping[str, Any]) -> FleetAnswer:
@@ -85,14 +108,10 @@ def ask(question: FleetQuestion, facts: FactsDatabase, run: str | None, values: 
         values: values of the parameters.
 
     Raises:
-        BadFleetRequest: the run or a parameter is unknown, or a value is invalid.
+        BadFleetRequest: a parameter is unknown, or a value is invalid.
+        UnknownFleetRun: the run is unknown.
     """
-    try:
-        parameters = question.parameters.model_validate(values, strict=False)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        known = ", ".join(question.parameters.model_fields) or "none"
-        raise BadFleetRequest(f"{question.name} refuses {'; '.join(faults)}. Its parameters: {known}.") from error
+    parameters = parameters_of(question, values)
     name = chosen_run(facts.runs, run)
     answered = question.answer(facts, name, parameters)
     tables = {table: table_of(columns, answered[table]) for table, columns in question.tables.items()}

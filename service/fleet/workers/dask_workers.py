@@ -11,6 +11,7 @@ from typing import Any
 from distributed import Client, Future, KilledWorker, as_completed
 from distributed.client import FutureCancelledError
 
+from service.fleet.workers.absence import Absence
 from service.fleet.workers.task import Task, code_version, run_on_worker
 from service.trace.errors import ClusterUnavailable, OtherVersion, TaskFailed, TracedockError, WorkerDied
 
@@ -19,7 +20,7 @@ _SENT_MAX = 2000
 _POLL_S = 0.02
 _CHECK_S = 1.0  # between two questions for the workers, whose answer is long on a large cluster
 _GATHER_S = 60.0
-_LOST = (FutureCancelledError, OSError, TimeoutError)
+LOST = (FutureCancelledError, OSError, TimeoutError)
 """Errors of a scheduler that is lost."""
 
 
@@ -50,14 +51,14 @@ class DaskWorkers:
         self._processors = processors
         self._patience_s = patience_s
         self._on_waiting = on_waiting
-        self._seen = self._checked = time.monotonic()  # when a worker was there, and when the last check was
+        self._absence = Absence(2 * _CHECK_S)
 
     @property
     def count(self) -> int:
         """Number of tasks that run at a time now."""
         try:
             workers = self._client.nthreads() if self._client.status == "running" else {}
-        except _LOST:
+        except LOST:
             return 0
         return sum(workers.values())
 
@@ -90,7 +91,7 @@ class DaskWorkers:
         names: dict[Future, str] = {}
         unsent = iter(tasks.items())
         completed = as_completed(loop=self._client.loop)
-        self._seen = time.monotonic()
+        self._absence = Absence(2 * _CHECK_S)
         try:
             while True:
                 sent = self._send(dict(islice(unsent, _SENT_MAX - len(names))))
@@ -108,7 +109,7 @@ class DaskWorkers:
                     self._require_workers()
                     time.sleep(_POLL_S)
         finally:
-            with suppress(*_LOST):  # the scheduler is lost, and with it what it would cancel
+            with suppress(*LOST):  # the scheduler is lost, and with it what it would cancel
                 self._client.cancel([*names])
 
     def _send(self, tasks: Mapping[str, Task]) -> dict[Future, str]:
@@ -133,8 +134,8 @@ class DaskWorkers:
             outcomes = dict(zip(finished, self._client.gather(finished, asynchronous=False), strict=True))
             for future in batch:
                 if future.status == "error":
-                    outcomes[future] = _error(future.exception(timeout=_GATHER_S))
-        except _LOST:
+                    outcomes[future] = task_error(future.exception(timeout=_GATHER_S))
+        except LOST:
             return None
         if len(outcomes) < len(batch):
             return None
@@ -145,27 +146,24 @@ class DaskWorkers:
 
     def _require_workers(self) -> None:
         """Raise `ClusterUnavailable` if there has been no worker for long."""
-        now = time.monotonic()
-        if now - self._checked < _CHECK_S:
+        if self._absence.since_check_s < _CHECK_S:
             return
-        self._checked = now
-        if self.count:
-            self._seen = now
-            return
-        waited = now - self._seen
-        if waited > self._patience_s:
-            raise ClusterUnavailable(f"The cluster has had no worker for {waited:.0f} s.")
-        self._on_waiting("waiting for a worker")
+        workers = self.count
+        waited_s = self._absence.check(workers)
+        if waited_s > self._patience_s:
+            raise ClusterUnavailable(f"The cluster has had no worker for {waited_s:.0f} s.")
+        if not workers:
+            self._on_waiting("waiting for a worker")
 
     def _reconnect(self) -> None:
         """Connect to the scheduler's successor."""
         self._on_waiting("waiting for the scheduler")
-        with suppress(*_LOST):
+        with suppress(*LOST):
             self._client.close(timeout=1)
         self._client = self._connect()
 
 
-def _error(error: BaseException) -> TracedockError:
+def task_error(error: BaseException) -> TracedockError:
     """Return what an error of Dask says about a task."""
     if isinstance(error, KilledWorker):
         return WorkerDied(f"{error.allowed_failures + 1} workers died at it, the last one at {error.last_worker}.")

@@ -6,13 +6,13 @@ import platform
 import traceback
 from collections.abc import Generator, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from service.analysis.kept_answers import code_digest
-from service.jobs.ingest import prepare
+from service.fleet.workers.scheduler import distributed_version
+from service.jobs.machine_code import load_machine_code
 from service.streaming.processors import limit_processors
 from service.trace.errors import OtherVersion, TaskFailed, TracedockError
 
@@ -82,14 +82,6 @@ def code_version() -> str:
     return f"Tracedock {code_digest()}, Python {python}, distributed {distributed_version()}"
 
 
-def distributed_version() -> str:
-    """Return the version of Dask's scheduler, or `none`."""
-    try:
-        return version("distributed")
-    except PackageNotFoundError:
-        return "none"
-
-
 def worker_name() -> str:
     """Return the host and the process of this worker."""
     return f"{platform.node()}:{os.getpid()}"
@@ -100,4 +92,4 @@ def _prepare(processors: int) -> None:
     """Load the code of an ingest once, and keep to the share of the machine."""
     limit_processors(processors)
     pa.set_cpu_count(processors)
-    prepare()
+    load_machine_code()

@@ -1,15 +1,11 @@
-"""Columns of a memory snapshot's events, and the choice of those that are shown."""
+"""The choice and the places of the events of a memory snapshot that are shown."""
 
 import heapq
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from service.formats.memory_snapshot.layout import Ints
-from service.streaming.schema import SCHEMA
 
 
 def lanes_of(starts: Sequence[int], ends: Sequence[int]) -> Ints:
@@ -34,27 +30,3 @@ def thinned(values: Ints, points: int) -> Ints:
         part = values[first:end]
         rows += (first + int(part.argmin()), first + int(part.argmax()))
     return np.unique(rows)
-
-
-def word(text: str, count: int) -> pa.DictionaryArray:
-    """Return a column with the same text in each row."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
-
-
-def batch(columns: Mapping[str, Any], count: int) -> pa.RecordBatch:
-    """Return a batch of `SCHEMA`; columns that are not given are empty, and times are whole µs."""
-    given = {"position": np.arange(count), "verbatim": np.zeros(count, bool), **columns}
-    for time, digits in (("ts_ns", "ts_digits"), ("dur_ns", "dur_digits")):
-        if time in columns:
-            missing: npt.NDArray[np.bool_] | None = None
-            if isinstance(columns[time], pa.Array):
-                missing = columns[time].is_null().to_numpy(zero_copy_only=False)
-            given[digits] = pa.array(np.zeros(count, np.int8), mask=missing)
-    arrays = []
-    for column in SCHEMA:
-        values = given.get(column.name)
-        if values is None:
-            arrays.append(pa.nulls(count, column.type))
-        else:
-            arrays.append(values if isinstance(values, pa.Array) else pa.array(values, column.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from service.formats.memory_snapshot.columns import batch, lanes_of, thinned, word
+from service.formats.events import MICROSECONDS, events
+from service.formats.memory_snapshot.columns import lanes_of, thinned
 from service.formats.memory_snapshot.layout import Ints
 from service.formats.memory_snapshot.processes import BLOCKS_PID, Clock
 from service.formats.memory_snapshot.replay import NO_BLOCKS, BlockTable, Replay
@@ -82,9 +83,7 @@ class DeviceEvents:
             nothing = np.zeros(len(rows), np.int64)
             columns = (blocks.addresses[rows], blocks.sizes[rows], nothing, nothing, blocks.streams[rows])
             args = self._args(*columns, blocks.stacks[rows], np.full(len(rows), _PLACED | _ADDRESS | _BYTES))
-            yield self._instants(
-                word(ALIVE, len(rows)), word(SNAPSHOT_CATEGORY, len(rows)), self._start, columns[4], columns[1], args
-            )
+            yield self._instants(ALIVE, SNAPSHOT_CATEGORY, self._start, columns[4], columns[1], args)
 
     def _drop_merged(self) -> None:
         """Keep only the entries that become events: not requests directly before the completion of the same free."""
@@ -134,25 +133,30 @@ class DeviceEvents:
         return arguments(np.stack(columns, 1), flags, _KEYS, stacks, self._tails)
 
     def _instants(
-        self, names: pa.Array, categories: pa.Array, times: Ints | int, streams: Ints, sizes: Ints, args: pa.Array
+        self,
+        names: pa.Array | str,
+        categories: pa.Array | str,
+        times: Ints | int,
+        streams: Ints,
+        sizes: Ints,
+        args: pa.Array,
     ) -> pa.RecordBatch:
         count = len(sizes)
         device = np.full(count, self._trace.device)
-        return batch(
-            {
-                "ph": word("i", count),
-                "cat": categories,
-                "name": names,
-                "pid": device,
-                "tid": streams,
-                "ts_ns": np.broadcast_to(times, count),
-                "device": device,
-                "stream": streams,
-                "bytes": sizes,
-                "args": args,
-                "rest": pa.array([_INSTANT]).take(pa.array(np.zeros(count, np.int32))),
-            },
+        return events(
             count,
+            ph="i",
+            cat=categories,
+            name=names,
+            ts=np.broadcast_to(times, count),
+            digits=MICROSECONDS,
+            pid=device,
+            tid=streams,
+            device=device,
+            stream=streams,
+            bytes=sizes,
+            args=args,
+            rest=_INSTANT,
         )
 
     @property
@@ -173,16 +177,15 @@ class DeviceEvents:
         args = [
             f'{{"active bytes": {one}, "reserved bytes": {other}}}' for one, other in zip(active, reserved, strict=True)
         ]
-        return batch(
-            {
-                "ph": word("C", len(times)),
-                "name": word("memory", len(times)),
-                "pid": np.full(len(times), self._trace.device),
-                "tid": np.zeros(len(times), np.int64),
-                "ts_ns": np.array(times, np.int64),
-                "args": pa.array(args, pa.string()),
-            },
+        return events(
             len(times),
+            ph="C",
+            name="memory",
+            ts=np.array(times, np.int64),
+            digits=MICROSECONDS,
+            pid=np.full(len(times), self._trace.device),
+            tid=np.zeros(len(times), np.int64),
+            args=pa.array(args, pa.string()),
         )
 
     def _largest(self, blocks: BlockTable) -> pa.RecordBatch:
@@ -200,19 +203,17 @@ class DeviceEvents:
             np.full(count, _PLACED | _ADDRESS | _BYTES),
         )
         device = np.full(count, self._trace.device)
-        return batch(
-            {
-                "ph": word("X", count),
-                "cat": word(BLOCK_CATEGORY, count),
-                "name": pa.array(sites, pa.string()).dictionary_encode(),
-                "pid": device + BLOCKS_PID,
-                "tid": lanes_of(starts.tolist(), ends.tolist()),
-                "ts_ns": starts,
-                "dur_ns": ends - starts,
-                "device": device,
-                "stream": blocks.streams[chosen],
-                "bytes": blocks.sizes[chosen],
-                "args": args,
-            },
+        return events(
             count,
+            cat=BLOCK_CATEGORY,
+            name=pa.array(sites, pa.string()).dictionary_encode(),
+            ts=starts,
+            dur=ends - starts,
+            digits=MICROSECONDS,
+            pid=device + BLOCKS_PID,
+            tid=lanes_of(starts.tolist(), ends.tolist()),
+            device=device,
+            stream=blocks.streams[chosen],
+            bytes=blocks.sizes[chosen],
+            args=args,
         )

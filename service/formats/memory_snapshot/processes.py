@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from service.formats.memory_snapshot.columns import batch, word
+from service.formats.events import MICROSECONDS, events
 from service.formats.memory_snapshot.layout import Ints
 from service.formats.memory_snapshot.snapshot import Annotation, Trace
 
@@ -33,15 +33,13 @@ class Clock(NamedTuple):
 def metadata(traces: Sequence[Trace]) -> pa.RecordBatch:
     """Return the events that name processes."""
     names = {trace.device + pid: f"GPU {trace.device} {what}" for trace in traces for pid, what in _PROCESSES}
-    return batch(
-        {
-            "ph": word("M", len(names)),
-            "name": word("process_name", len(names)),
-            "pid": np.array([*names], np.int64),
-            "tid": np.zeros(len(names), np.int64),
-            "args": pa.array([json.dumps({"name": name}) for name in names.values()], pa.string()),
-        },
+    return events(
         len(names),
+        ph="M",
+        name="process_name",
+        pid=np.array([*names], np.int64),
+        tid=np.zeros(len(names), np.int64),
+        args=pa.array([json.dumps({"name": name}) for name in names.values()], pa.string()),
     )
 
 
@@ -64,15 +62,14 @@ def annotation_events(annotations: Sequence[Annotation], clock: Clock) -> pa.Rec
             rows.append(("i", note.device, note.name, note.time, None))
     rows += [("i", device, name, start, None) for (device, name), starts in open_.items() for start in starts]
     phases, devices, names, starts, durations = zip(*rows, strict=True) if rows else ([], [], [], [], [])
-    return batch(
-        {
-            "ph": pa.array(phases, pa.string()).dictionary_encode(),
-            "cat": word("user_annotation", len(rows)),
-            "name": pa.array(names, pa.string()).dictionary_encode(),
-            "pid": np.array(devices, np.int64) + ANNOTATIONS_PID,
-            "tid": np.zeros(len(rows), np.int64),
-            "ts_ns": (np.array(starts, np.int64) - zero) * 1000,
-            "dur_ns": pa.array([None if duration is None else duration * 1000 for duration in durations], pa.int64()),
-        },
+    return events(
         len(rows),
+        ph=pa.array(phases, pa.string()).dictionary_encode(),
+        cat="user_annotation",
+        name=pa.array(names, pa.string()).dictionary_encode(),
+        ts=(np.array(starts, np.int64) - zero) * 1000,
+        dur=pa.array([None if duration is None else duration * 1000 for duration in durations], pa.int64()),
+        digits=MICROSECONDS,
+        pid=np.array(devices, np.int64) + ANNOTATIONS_PID,
+        tid=np.zeros(len(rows), np.int64),
     )

@@ -1,6 +1,7 @@
 """Stacks of a memory snapshot as text."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,10 @@ SITE_MAX = 120
 _NAME_MAX = 400
 _FRAMES_MAX = 1 << 22
 _NATIVE = "??"
+_OPERATOR = re.compile(r"at::_ops::\w+(?=::)")
+"""Class of the generated functions of ATen through which an operator is called."""
+_ALLOCATES = re.compile(r"torch::unwind::|CapturedTraceback::|gather_with_cpp|CachingAllocator|CachingHostAllocator")
+"""Functions of torch's allocators and of its recording of stacks, which are the innermost frames of each stack."""
 
 Frame = tuple[str, str, int]
 """Function, file and line."""
@@ -29,10 +34,23 @@ def frame_text(frame: Frame) -> str:
 
 
 def site_of(frames: Sequence[Frame]) -> str | None:
-    """Return the innermost Python frame of a stack, else its innermost frame, as text; None for an empty stack."""
+    """Return as text the frame that tells best where a stack allocates; None for an empty stack.
+
+    It is the innermost Python frame. A stack without one, such as that of a backward pass, is told by its innermost
+    operator or, without one, by its innermost frame outside of the allocator and of the recording of stacks.
+    """
     if not frames:
         return None
-    name, file, line = next(filter(is_python, frames), frames[0])
+    if python := next(filter(is_python, frames), None):
+        return _placed(python)
+    if operator := next(filter(None, (_OPERATOR.match(name) for name, _, _ in frames)), None):
+        return operator[0][:SITE_MAX]
+    return _placed(next((frame for frame in frames if not _ALLOCATES.search(frame[0])), frames[0]))
+
+
+def _placed(frame: Frame) -> str:
+    """Return a frame as text, with its place before its name, if that is known."""
+    name, file, line = frame
     if file in ("", _NATIVE):
         return name[:SITE_MAX]
     place = f"{file}:{line}"[-SITE_MAX + 20 :]

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.formats.nsys.combinations import combinations
-from service.formats.nsys.identifiers import Flags, Ints, has, ints
+from service.formats.nsys.identifiers import Flags, Ints, has
+from service.streaming.integers import ints
 
 _TEXTS_MAX = 50_000
 
@@ -68,7 +69,10 @@ class ArgumentWriter:
             [part for values, valid in columns for part in (values, valid.view(np.int8).astype(np.int64))], count
         )
         texts = [self._text(names, key) for key in _keys(columns, firsts)]
-        started = pa.array([f"{{{text}" for text in texts] or ["{"], pa.string()).take(pa.array(places))
+        if correlations.present.all() and np.array_equal(correlations.unique, correlations.original):
+            texts = [f'{{{text}{", " if text else ""}"correlation": ' for text in texts]
+            return pc.binary_join_element_wise(_taken(texts, places), _decimals(correlations.unique), "}", "")
+        started = _taken([f"{{{text}" for text in texts], places)
         return pc.binary_join_element_wise(started, *_correlation(correlations, started), "}", "")
 
     def _text(self, names: Sequence[str], values: tuple[int | None, ...]) -> str:
@@ -84,6 +88,16 @@ class ArgumentWriter:
                 self._texts.clear()
             self._texts[values] = text
         return text
+
+
+def _taken(texts: list[str], places: Ints) -> pa.Array:
+    """Return the text at each place."""
+    return pa.array(texts, pa.string()).take(pa.array(places))
+
+
+def _decimals(numbers: Ints, valid: Flags | None = None) -> pa.Array:
+    """Return numbers as texts, with null where they are not valid."""
+    return pc.cast(pa.array(numbers, mask=None if valid is None else ~valid), pa.string())
 
 
 def _values(column: pa.ChunkedArray | None, count: int) -> tuple[Ints, Flags]:
@@ -115,5 +129,5 @@ def _correlation(correlations: Correlations, started: pa.Array) -> list[pa.Array
 
 def _numbered(separator: pa.Array | str, key: str, numbers: Ints, valid: Flags) -> pa.Array:
     """Return a separator, a key and a number for each event in which the number is valid; else an empty text."""
-    texts = pc.binary_join_element_wise(separator, key, pc.cast(pa.array(numbers, mask=~valid), pa.string()), "")
+    texts = pc.binary_join_element_wise(separator, key, _decimals(numbers, valid), "")
     return texts if valid.all() else texts.fill_null("")

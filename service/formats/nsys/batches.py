@@ -1,24 +1,19 @@
-"""Reading of integer columns in batches.
-
-SQLite joins the rows of a batch to one text, which pyarrow parses: that takes a third of the time of Python objects.
-A thread reads texts ahead, without Python's lock.
-"""
+"""Reading of integer columns in batches: from the pages of the file or, where these are not as usual, by SQL."""
 
 import sqlite3
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyarrow import csv
 
 from service.formats.nsys import queries
+from service.formats.nsys.connection import connect
+from service.formats.nsys.pages import MORE, UNCOMMON, DamagedPages, Pages, RowDecoder, Stored
 
 FIRST_ROW = -(1 << 63)
 """Number before that of each row."""
-
-_AHEAD = 2  # batches
 
 
 class LeftOut(NamedTuple):
@@ -36,82 +31,68 @@ class Batch(NamedTuple):
     left_out: Sequence[LeftOut] = ()
 
 
-class _Joined(NamedTuple):
-    """Rows as a text, with the number of the row before them; the text is None if SQLite could not join them."""
-
-    before: int
-    rows: int = 0
-    text: bytes | None = None
-
-
 class BatchReader:
     """A reader of integer columns of a table.
 
     Args:
-        connection: the connection that the calling thread uses.
-        ahead: a connection that no other thread uses meanwhile.
+        path: path of the database.
         table: the table.
         columns: its columns.
     """
 
-    def __init__(
-        self, connection: sqlite3.Connection, ahead: sqlite3.Connection, table: str, columns: Sequence[str]
-    ) -> None:
-        self._connection = connection
-        self._ahead = ahead
+    def __init__(self, path: Path, table: str, columns: Sequence[str]) -> None:
+        self._path = path
         self._table = table
         self._columns = columns
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the rows in batches, without rows that have other values than integers and null."""
-        joined, waiting = self._joined(), deque[Future[_Joined | None]]()
-        with ThreadPoolExecutor(1, "nsys") as thread:
-            for _ in range(_AHEAD):
-                waiting.append(thread.submit(next, joined, None))
-            while (text := waiting.popleft().result()) is not None:
-                waiting.append(thread.submit(next, joined, None))
-                rows = self._parsed(text)
-                if rows is not None:
-                    yield Batch(rows)
-                else:
-                    yield from self._by_row(text.before, None if text.text is None else text.rows)
-
-    def _joined(self) -> Iterator[_Joined]:
-        """Yield the rows as texts; the last one lacks its text if SQLite can't go on. Runs in a thread."""
-        sql, last = queries.joined(self._table, self._columns), FIRST_ROW
-        while True:
-            try:
-                number, count, text = self._ahead.execute(sql, (last,)).fetchone()
-            except sqlite3.Error:
-                yield _Joined(last)
-                return
-            if not count:
-                return
-            if number <= last:
-                yield _Joined(last)
-                return
-            yield _Joined(last, count, text)
-            last = number
-
-    def _parsed(self, joined: _Joined) -> pa.Table | None:
-        """Return the rows of a text; None if some values are no integers."""
-        if joined.text is None:
-            return None
-        try:
-            rows = csv.read_csv(
-                pa.BufferReader(joined.text),
-                csv.ReadOptions(use_threads=False, block_size=max(len(joined.text), 1), column_names=[*self._columns]),
-                csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
-                csv.ConvertOptions(column_types=dict.fromkeys(self._columns, pa.int64()), null_values=[""]),
-            )
-        except pa.ArrowInvalid:
-            return None
-        return rows if len(rows) == joined.rows else None
-
-    def _by_row(self, last: int, count: int | None) -> Iterator[Batch]:
-        """Yield the next rows after a row number, read one by one, up to the end or the damage of the table.
+    def batches(self, pages: Pages, stored: Stored | None) -> Iterator[Batch]:
+        """Yield the rows in batches, without rows that have other values than integers and null.
 
         Args:
+            pages: the pages of the database.
+            stored: place and form of the table; None if they are not the common ones.
+        """
+        with closing(connect(self._path)) as connection:  # a thread may read ahead, and others use other connections
+            if stored:
+                yield from self._by_page(connection, pages, stored)
+            else:
+                yield from self._by_row(connection, FIRST_ROW)
+
+    def _by_page(self, connection: sqlite3.Connection, pages: Pages, stored: Stored) -> Iterator[Batch]:
+        decoder = RowDecoder(stored.columns, self._columns, pages.usable, queries.BATCH_ROWS, FIRST_ROW)
+        try:
+            for leaves in pages.leaves(stored.root_page):
+                while (verdict := decoder.decode(leaves)) != MORE:
+                    yield from self._decoded(decoder)
+                    if verdict == UNCOMMON:
+                        decoder.skip_page((yield from self._by_row(connection, decoder.last, decoder.left)))
+        except DamagedPages:
+            yield from self._decoded(decoder)
+            yield from self._by_row(connection, decoder.last)
+            yield Batch(self._table_of([]), [LeftOut(self._table, None, "its pages are damaged")])
+        else:
+            yield from self._decoded(decoder)
+
+    def _decoded(self, decoder: RowDecoder) -> Iterator[Batch]:
+        """Yield the rows that were decoded, if there are any."""
+        values, valid, wrong = decoder.take()
+        if wrong or values.shape[1]:
+            arrays = [pa.array(numbers, mask=None if flags.all() else ~flags)
+                      for numbers, flags in zip(values, valid, strict=True)]  # fmt: skip
+            yield Batch(pa.table(arrays, [*self._columns]), self._wrong(wrong))
+
+    def _wrong(self, rows: int) -> list[LeftOut]:
+        return [LeftOut(self._table, rows, "values that are no integers")] if rows else []
+
+    def _by_row(
+        self, connection: sqlite3.Connection, last: int, count: int | None = None
+    ) -> Generator[Batch, None, int]:
+        """Yield the next rows after a row number, read one by one, up to the end or the damage of the table.
+
+        Returns the number of the last row.
+
+        Args:
+            connection: a connection to the database.
             last: the row number.
             count: number of rows; None for all.
         """
@@ -121,7 +102,7 @@ class BatchReader:
             good: list[tuple[Any, ...]] = []
             before, wrong = last, 0
             try:
-                for number, *values in self._connection.execute(sql, (last, limit)):
+                for number, *values in connection.execute(sql, (last, limit)):
                     if number <= last:
                         damage = "its rows are not in order"
                         break
@@ -132,13 +113,16 @@ class BatchReader:
                         good.append(tuple(values))
             except sqlite3.Error as error:
                 damage = str(error)
+            if not damage and count is not None and len(good) + wrong < count:
+                damage = "rows are missing"
             if last == before and not damage:
-                return
-            left_out = [LeftOut(self._table, wrong, "values that are no integers")] if wrong else []
+                break
+            left_out = self._wrong(wrong)
             left_out += [LeftOut(self._table, None, damage)] if damage else []
             yield Batch(self._table_of(good), left_out)
             if count is not None:
-                return
+                break
+        return last
 
     def _table_of(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
         columns = zip(*rows, strict=True) if rows else [()] * len(self._columns)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from service.formats.events import events, nullable, words
 from service.formats.nsys.allowed import CALLS
 from service.formats.nsys.arguments import Argument, ArgumentWriter, Correlations
 from service.formats.nsys.database import Database
-from service.formats.nsys.events import events, nullable, words
-from service.formats.nsys.identifiers import Flags, Ints, Processes, has, ints, pid_of, process_of, tid_of
+from service.formats.nsys.identifiers import Flags, Ints, Processes, has, pid_of, process_of, tid_of
 from service.formats.nsys.strings import Strings
+from service.streaming.integers import ints
 
 _SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 _DRIVER = re.compile(r"cu[A-Z]")

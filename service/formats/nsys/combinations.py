@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from service.formats.nsys.identifiers import Ints
 
@@ -17,14 +18,16 @@ def combinations(columns: Sequence[Ints], count: int) -> tuple[Ints, Ints]:
         columns: columns of 64-bit integers.
         count: number of rows.
     """
-    if not columns or not count:
+    columns = [column for column in columns if count and (column != column[0]).any()]  # most have one value
+    if not columns:
         return np.zeros(min(count, 1), np.int64), np.zeros(count, np.int64)
     mixed = np.zeros(count, np.uint64)
     for column in columns:
         mixed = (mixed ^ np.ascontiguousarray(column).view(np.uint64)) * _MIXERS[0]
         mixed ^= mixed >> _SHIFT
         mixed *= _MIXERS[1]
-    _, firsts, places = np.unique(mixed, return_index=True, return_inverse=True)
+    places = pa.array(mixed).dictionary_encode().indices.to_numpy().astype(np.int64)
+    firsts = np.flatnonzero(np.diff(np.maximum.accumulate(places), prepend=-1))  # numbers are given in order of rows
     if all(np.array_equal(column, column[firsts][places]) for column in columns):
         return firsts, places
     _, firsts, places = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from service.formats.nsys.queries import authorize
 
-_VALUE_MAX = 64 << 20  # bytes of a value, among them the joined text of a batch
+_VALUE_MAX = 64 << 20  # bytes of a value
 _CACHE_KIB = 16 << 10
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_MAX,

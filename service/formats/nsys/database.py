@@ -18,6 +18,8 @@ from service.formats.nsys import queries
 from service.formats.nsys.allowed import ALLOWED, REQUIRED
 from service.formats.nsys.batches import FIRST_ROW, BatchReader, LeftOut
 from service.formats.nsys.connection import connect
+from service.formats.nsys.pages import Pages, Stored
+from service.streaming.ahead import read_ahead
 from service.trace.errors import NotATrace
 
 _ROW_SIZE_MIN = 4  # bytes that each row takes in a file, at least
@@ -44,15 +46,17 @@ class Database:
     """
 
     def __init__(self, path: Path, on_left_out: Callable[[LeftOut], object]) -> None:
+        self._path = path
         self._on_left_out = on_left_out
         self._rows_max = path.stat().st_size // _ROW_SIZE_MIN
         self._damaged: set[str] = set()
         self.columns: dict[str, list[str]] = {}
         self.unusable: list[str] = []
+        self._stored: dict[str, Stored] = {}
+        self._pages = Pages(path)
         with ExitStack() as opened:
             try:
                 self._connection = opened.enter_context(closing(connect(path)))
-                self._ahead = opened.enter_context(closing(connect(path)))
                 self._read_schema()
             except sqlite3.Error as error:
                 raise NotATrace(f"The SQLite file can't be read: {error}.") from error
@@ -78,6 +82,8 @@ class Database:
                 self.unusable.append(f"{table} has no row numbers")
             else:
                 self.columns[table] = columns
+                if all(_is_common(kind, default, key, hidden) for _, _, kind, _, default, key, hidden in described):
+                    self._stored[table] = Stored(root_page, [row[1].decode(errors="replace") for row in described])
 
     def _has_row_numbers(self, table: str) -> bool:
         try:
@@ -89,7 +95,7 @@ class Database:
     def integers(
         self, table: str, columns: Sequence[str], required: Sequence[str] = (), *, reports: bool = True
     ) -> Iterator[pa.Table]:
-        """Yield integer columns of a table in batches. A thread reads the next batch ahead.
+        """Yield integer columns of a table in batches.
 
         Rows that have other values than integers and null, or null in a required column, are left out. So is the rest
         of the table if it is damaged.
@@ -101,7 +107,8 @@ class Database:
             reports: whether to report what is left out.
         """
         count = 0
-        for batch in BatchReader(self._connection, self._ahead, table, columns).batches():
+        reader = BatchReader(self._path, table, columns)
+        for batch in read_ahead(reader.batches(self._pages, self._stored.get(table)), "rows"):
             for left_out in batch.left_out if reports else ():
                 self._report(left_out)
             yield self._without_null(table, batch.rows, required)
@@ -186,3 +193,9 @@ class Database:
 
 def _is_time(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.and_(pc.greater(values, -_TIME_MAX), pc.less(values, _TIME_MAX)).fill_null(fill_value=True)
+
+
+def _is_common(kind: bytes, default: bytes | None, key: int, hidden: int) -> bool:
+    """Return whether rows hold the values of a column as they are: SQLite gives others a value or type of its own."""
+    takes_reals = any(name in kind.upper() for name in (b"REAL", b"FLOA", b"DOUB")) and b"INT" not in kind.upper()
+    return default is None and not key and not hidden and not takes_reals

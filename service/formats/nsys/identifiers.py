@@ -28,12 +28,6 @@ def tid_of(global_id: Ints) -> Ints:
     return global_id & _ID_MASK
 
 
-def ints(values: pa.ChunkedArray, missing: int = 0) -> Ints:
-    """Return integers with a value for null."""
-    numbers: Ints = (values.fill_null(missing) if values.null_count else values).to_numpy()
-    return numbers
-
-
 def has(values: pa.ChunkedArray) -> Flags:
     """Return flags of the values that are not null."""
     if not values.null_count:
@@ -67,9 +61,9 @@ class Processes:
             present: rows that have a correlation.
         """
         number = np.zeros(len(processes), np.int64)
-        distinct, places = np.unique(processes[known], return_inverse=True)
-        numbers = [self._numbers.setdefault(process, len(self._numbers)) for process in distinct.tolist()]
-        number[known] = np.array(numbers, np.int64)[places]
+        named = pa.array(processes[known]).dictionary_encode()
+        numbers = [self._numbers.setdefault(process, len(self._numbers)) for process in named.dictionary.to_pylist()]
+        number[known] = np.array(numbers, np.int64)[named.indices.to_numpy()]
         valid = present & (correlations >= 0) & (correlations < 1 << CORRELATION_BITS) & (number < _PROCESSES_MAX)
         if len(self._numbers) > 1:
             valid &= known

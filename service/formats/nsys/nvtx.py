@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from service.formats.events import events, words
 from service.formats.nsys.allowed import NVTX
 from service.formats.nsys.batches import LeftOut
 from service.formats.nsys.database import Database
-from service.formats.nsys.events import events, words
 from service.formats.nsys.identifiers import Ints, pid_of, tid_of
 from service.formats.nsys.projection import Projection
 from service.formats.nsys.strings import UNKNOWN, Strings

@@ -14,7 +14,7 @@ SCHEMA = "SELECT name, type, rootpage FROM sqlite_master WHERE name IN ({})".for
 )
 """SQL for the kinds of the allowed tables: a virtual table has no root page."""
 
-_FUNCTIONS = frozenset({"printf", "group_concat", "max", "count", "typeof", "substr"})
+_FUNCTIONS = frozenset({"typeof", "substr"})
 _READ = {table: frozenset({"", "rowid", *map(str.lower, columns)}) for table, columns in ALLOWED.items()}
 _READ |= dict.fromkeys(("sqlite_master", "sqlite_schema"), frozenset({"", "name", "type", "rootpage"}))
 
@@ -33,20 +33,6 @@ def authorize(action: int, first: str | None, second: str | None, _: str | None,
         case _:
             is_allowed = False
     return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
-
-
-def joined(table: str, columns: Sequence[str]) -> str:
-    """Return SQL that joins the next rows into one text, a line for each row.
-
-    Its result is the last row number, the number of rows, and the text, in which null is an empty field. Its parameter
-    is a row number, after which rows are read.
-    """
-    form, names = ",".join(["%s"] * len(columns)), ", ".join(map(_quoted, columns))
-    lines = (
-        f"SELECT rowid AS number, printf('{form}', {names}) AS line FROM {_quoted(table)}"  # noqa: S608 - allowed names
-        f" WHERE rowid > ? ORDER BY rowid LIMIT {BATCH_ROWS}"
-    )
-    return f"SELECT max(number), count(*), group_concat(line, '\n') FROM ({lines})"  # noqa: S608 - allowed names
 
 
 def separate(table: str, columns: Sequence[str], texts: Collection[str] = (), kinds: Collection[int] = ()) -> str:

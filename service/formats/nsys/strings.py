@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
+from service.formats.events import words
 from service.formats.nsys.allowed import STRINGS
 from service.formats.nsys.database import Database
-from service.formats.nsys.events import words
 from service.formats.nsys.identifiers import Flags, Ints
 from service.trace.health import Health
 

@@ -6,16 +6,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from service.formats.events import events, nullable, words
 from service.formats.nsys.allowed import COPIES, GRAPHS, KERNELS, MEMSETS, WAITS
 from service.formats.nsys.arguments import Argument, ArgumentWriter, Correlations, array_text
 from service.formats.nsys.calls import Launches, correlations_of
 from service.formats.nsys.combinations import combinations
 from service.formats.nsys.database import Database
 from service.formats.nsys.devices import Devices
-from service.formats.nsys.events import events, nullable, words
-from service.formats.nsys.identifiers import Flags, Ints, Processes, has, ints, process_of
+from service.formats.nsys.identifiers import Flags, Ints, Processes, has, process_of
 from service.formats.nsys.projection import Projection
 from service.formats.nsys.strings import Strings
+from service.streaming.integers import ints
 
 SYNC_TRACK = 1_000_000
 """Added to a stream's number for the track of its waits, as Kineto does, so that they do not overlap with work."""

@@ -36,10 +36,13 @@ POLICIES = {
 
 _SUBJECTS = {
     "trace_id": "trace", "view": "trace", "upload_id": "upload", "group_id": "group", "import_id": "imported",
-    "job_id": "job",
+    "job_id": "job", "attachment_id": "attachment",
 }  # fmt: skip
 """Maps path parameters to the fields of the audit log that hold their values."""
-_CREATED = {"/api/v1/traces": "trace", "/api/v1/jobs": "job", "/api/v1/groups": "group"}
+_CREATED = {
+    "/api/v1/traces": "trace", "/api/v1/jobs": "job", "/api/v1/groups": "group",
+    "/api/v1/attachments": "attachment",
+}  # fmt: skip
 """Maps the collections in ``Location`` headers to the fields of the audit log that hold the created resources."""
 
 

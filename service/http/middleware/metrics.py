@@ -1,5 +1,6 @@
 """The metrics middleware: counts requests, and collects the metrics of the service's parts for Prometheus."""
 
+import gzip
 import shutil
 import time
 from collections import Counter as Tally
@@ -75,7 +76,7 @@ class MetricsMiddleware:
             self._received.inc(exchange.received)
             self._sent.inc(exchange.sent)
             if exchange.problem:
-                self._errors.labels(orjson.loads(exchange.problem)["code"]).inc()
+                self._errors.labels(exchange.problem_code()).inc()
 
 
 class _Exchange:
@@ -91,7 +92,7 @@ class _Exchange:
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._is_problem = False
+        self._is_problem = self._is_gzip = False
         self.status = 0
         self.received = self.sent = 0
         self.problem = b""
@@ -107,9 +108,16 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._is_problem = (b"content-type", b"application/problem+json") in message["headers"]
+            self._is_gzip = (b"content-encoding", b"gzip") in message["headers"]
         elif self._is_problem:
             self.problem += body
         await self._send(message)
+
+    def problem_code(self) -> str:
+        """Return the code of the error response."""
+        content = gzip.decompress(self.problem) if self._is_gzip else self.problem
+        code: str = orjson.loads(content)["code"]
+        return code
 
 
 class _PartsCollector(Collector):

@@ -47,6 +47,8 @@ TAGS = {
     "uploads": "Upload large files in chunks, which survive lost connections: the protocol tus 1.0.",
     "import": "Make traces of files on the server's disk.",
     "groups": "The ranks of a run: list, describe, analyse, merge and delete them together.",
+    "attachments": "Files that are kept beside a trace or a run: execution traces and reports of profilers.",
+    "datasets": "Datasets of `tracedock fleet`: the progress of their ingests, and questions about their runs.",
     "baselines": "Names of the traces and groups that others are compared with.",
     "analysis": "The built-in analyses of a trace, or of several.",
     "reports": "What the analyses say, in one file.",

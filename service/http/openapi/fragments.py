@@ -44,6 +44,11 @@ def described(text: str, schema: Json) -> Json:
 
 LOCATION = header_fields({"Location": "the path of the resource that was created"})
 JOB_LOCATION = header_fields({"Location": "the path of the job"})
+DIGESTS = [
+    header_parameter("Repr-Digest", "digest of the file, like `sha-256=:BASE64:`, to verify"),
+    header_parameter("Content-Digest", "digest of the body, like `sha-256=:BASE64:`, to verify"),
+]
+"""Header fields of a request whose body is a file."""
 IF_NONE_MATCH = header_parameter("If-None-Match", "ETags of representations that the client has: 304 if one is current")
 NOT_MODIFIED: Json = {
     "description": "The client has the current representation",

@@ -6,13 +6,15 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.activity import Rules
 from service.analysis.facts.step_windows import StepBounds
 from service.analysis.parameters import Parameters, WorkParameters
+from service.formats.attachments import AttachmentKind
 from service.formats.names import FILE_FORMATS
 from service.http.routes.analysis import Form
 from service.http.routes.reports import ReportForm
 from service.http.shapes import BaselineKind, JobPriority
+from service.jobs.children.tasks.datasets import DatasetStatus
 from service.store.file_import import Mode
 from service.trace.piece import Align, By
-from service.trace.selection_fields import Args, Straddle
+from service.trace.selection_fields import Args, Straddle, ViewSource
 from service.trace.summary import ExternalIdKind
 
 SCHEMA_NAMES = {"State": "TraceState", "Scope": "TokenScope"}
@@ -38,7 +40,9 @@ _SHARED: dict[str, tuple[Any, ...]] = (
             "ActivityRules": Rules,
             "Alignment": Align,
             "AnalysisFormat": Form,
+            "AttachmentKind": AttachmentKind,
             "BaselineKind": BaselineKind,
+            "DatasetState": DatasetStatus,
             "EventArgs": Args,
             "ExternalIdKind": ExternalIdKind,
             "ImportMode": Mode,
@@ -47,6 +51,7 @@ _SHARED: dict[str, tuple[Any, ...]] = (
             "SplitBy": By,
             "StepBounds": StepBounds,
             "Straddle": Straddle,
+            "ViewSource": ViewSource,
         }.items()
     }
     | {"TraceFormat": FILE_FORMATS}

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
-from service.analysis.answers import WHOLE_FORMS, chosen_tables, parameters_of, question_of
+from service.analysis.answers import parameters_of, question_of
+from service.analysis.forms import WHOLE_FORMS, chosen_tables
 from service.http import shapes
 from service.http.authentication import identity
 from service.http.declarations import ROUTE_PATH
@@ -16,6 +17,7 @@ from service.http.openapi import fragments
 from service.http.parameters import PathValues, also_takes
 from service.http.resource_parameters import TraceId
 from service.http.responses import has_current
+from service.http.routers import ApiRouter
 from service.http.routes.download import ProcessOutput
 from service.http.routes.traces import Wait
 from service.http.selection_parameters import NAMES as SELECTION_NAMES
@@ -23,6 +25,7 @@ from service.http.selection_parameters import Selected
 from service.http.services import Services, ServicesDep
 from service.http.tables import ARROW, CSV, JSON, accepted
 from service.jobs.children.tasks.questions import AnalysedTrace
+from service.store.step_traces import step_traces
 from service.trace.errors import BadAnalysisRequest
 from service.trace.selection import Selection
 
@@ -32,8 +35,10 @@ _ROWS_MAX = 1 << 62
 """Maximum of numbers of rows, which Arrow takes as integers of 64 bits."""
 
 Form = Literal["json", "columns", "csv", "arrow"]
-_FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
-_MEDIA_TYPES: dict[Form, str] = {"columns": JSON, **{form: media_type for media_type, form in _FORMS.items()}}
+FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
+"""The format of each media type."""
+MEDIA_TYPES: dict[Form, str] = {"columns": JSON, **{form: media_type for media_type, form in FORMS.items()}}
+"""The media type of each format."""
 COMMON_PARAMETERS = frozenset(
     {*SELECTION_NAMES, "traces", "base", "base_selection", "table", "limit", "offset", "format", "wait"}
 )
@@ -78,7 +83,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 """The responses of an analysis, but for errors."""
 
-router = APIRouter(prefix="/traces", tags=["analysis"])
+router = ApiRouter(prefix="/traces", tags=["analysis"])
 
 
 def source_of(
@@ -87,14 +92,22 @@ def source_of(
     """Return a trace in the form that `Analyses.answer` takes; raises `UnknownTrace` or `NotReady`."""
     trace = services.trace_operations.ready(trace_id)
     columns = services.folder.columns_of(trace.id)
-    return AnalysedTrace(columns, trace.summary_or_empty, selection, trace.name, is_base=is_base)
+    return AnalysedTrace(
+        columns,
+        trace.summary_or_empty,
+        selection,
+        trace.name,
+        is_base=is_base,
+        execution_traces=services.attachments.execution_traces(trace),
+        step_traces=step_traces(services.catalog, services.folder, trace),
+    )
 
 
 @router.get("/{trace_id}/analysis", summary="List the analyses of a trace", responses={200: {"model": shapes.Analyses}})
 def list_analyses(trace_id: TraceId, request: Request, services: ServicesDep, selection: Selected) -> Response:
     """Return each analysis with its tables and parameters, and the reason why it does not apply to the trace, if so."""
     pieces = services.analyses.applicable(source_of(services, trace_id, selection), client=" ".join(identity(request)))
-    return ProcessOutput(pieces, _MEDIA_TYPES["json"], {})
+    return ProcessOutput(pieces, MEDIA_TYPES["json"], {})
 
 
 def parameters_of_path(path: PathValues) -> Iterable[str]:
@@ -148,7 +161,7 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     request.scope[ROUTE_PATH] = request.scope["route"].path.replace("{name}", name)
     values = {key: value for key, value in request.query_params.items() if key not in COMMON_PARAMETERS}
     parameters = parameters_of(question, values).model_dump(mode="json")
-    form = form or _FORMS.get(accepted(request.headers.get("accept", "")), "json")
+    form = form or FORMS.get(accepted(request.headers.get("accept", "")), "json")
     ids = [trace_id, *(traces or ())]
     chosen = chosen_tables(question, form, tables or ())
     if base and not question.compare_sides:
@@ -169,7 +182,7 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
         name, parameters, sources, form=form, tables=chosen, limit=limit, offset=offset,
         client=" ".join(identity(request)),
     )  # fmt: skip
-    return ProcessOutput(pieces, _MEDIA_TYPES[form], headers)
+    return ProcessOutput(pieces, MEDIA_TYPES[form], headers)
 
 
 def _selection_of_base(base: list[str] | None, text: str | None, selection: Selection | None) -> Selection | None:
@@ -190,6 +203,12 @@ def _selection_of_base(base: list[str] | None, text: str | None, selection: Sele
 def _etag(sources: list[AnalysedTrace], name: str, parameters: dict[str, Any], shown: list[str | int | None]) -> str:
     """Return the ETag of an answer; `shown` has its format, its tables and its rows."""
     selections = {source.is_base: source.selection and source.selection.as_dict() for source in sources}
-    traces = [(str(source.columns), source.is_base) for source in sources]
+    traces = [
+        (
+            *(str(source.columns), source.is_base, [str(file.path) for file in source.execution_traces]),
+            [str(beside.columns) for beside in source.step_traces],
+        )
+        for source in sources
+    ]
     key = [_SERVER_RUN, traces, [*selections.items()], name, parameters, shown]
     return hashlib.sha256(orjson.dumps(key)).hexdigest()[:32]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
@@ -11,9 +11,10 @@ from service.http.declarations import declares
 from service.http.presenters import baseline_in_brief, baseline_object
 from service.http.resource_parameters import Limit
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.services import ServicesDep
 
-router = APIRouter(prefix="/baselines", tags=["baselines"], route_class=SmallBodyRoute)
+router = ApiRouter(prefix="/baselines", tags=["baselines"], route_class=SmallBodyRoute)
 
 BaselineName = Annotated[str, Path(description="the name of the baseline")]
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
@@ -15,6 +15,7 @@ from service.http.openapi import fragments
 from service.http.presenters import job_object
 from service.http.resource_parameters import TraceId
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.routes.traces import Urgency, Wait
 from service.http.services import Services, ServicesDep
 from service.jobs.derivations import Derivation, Merge, Overlay, Split
@@ -34,7 +35,7 @@ JOB: dict[int | str, dict[str, Any]] = {
 }
 """The response of a route that makes traces."""
 
-router = APIRouter(tags=["split and merge"], route_class=SmallBodyRoute)
+router = ApiRouter(tags=["split and merge"], route_class=SmallBodyRoute)
 
 
 class SplitRequest(BaseModel):
@@ -141,7 +142,7 @@ async def split_trace(
     trace = services.trace_operations.ready(trace_id)
     derivation = Split(trace.id, split.selection, split.by, split.value)
     if split.dry_run:
-        plan = await cancelled_on_disconnect(request, services.derivations.plan(derivation))
+        plan = await cancelled_on_disconnect(request, services.split_planner.plan(derivation))
         pieces = [shapes.SplitPiece(**piece.as_dict()) for piece in plan.pieces]
         return json_response(shapes.SplitPlan(pieces=pieces, events=sum(piece.events for piece in pieces)))
     check_write(request)

@@ -3,21 +3,22 @@
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.formats.names import child_name, stem
+from service.formats.names import child_name, listed, stem
 from service.http import shapes
 from service.http.digests import repr_digest
+from service.http.object_response import ObjectResponse
 from service.http.openapi import fragments
 from service.http.problems import as_problem
 from service.http.resource_parameters import TraceId
 from service.http.responses import has_current
+from service.http.routers import ApiRouter
 from service.http.selection_parameters import Selected
 from service.http.services import Services, ServicesDep
 from service.jobs.children.tasks.documents import Cut
@@ -27,15 +28,20 @@ from service.store.external_files import open_unchanged
 from service.store.folder import EVENTS
 from service.trace.errors import BadSelection, FormatUnavailable, NotReady, NotRedactable, TracedockError
 
-Format = Literal["original", "json", "json.gz", "parquet"]
+Format = Literal["original", "json", "json.gz", "pftrace", "pftrace.gz", "parquet"]
 
 MEDIA_TYPES: dict[Format, str] = {
     "original": "application/octet-stream",
     "json": "application/json",
     "json.gz": "application/gzip",
+    "pftrace": "application/protobuf",
+    "pftrace.gz": "application/gzip",
     "parquet": "application/vnd.apache.parquet",
 }
-WRITTEN: tuple[Format, ...] = ("json", "json.gz")
+DOCUMENTS: tuple[Format, ...] = ("json", "json.gz")
+"""The formats of a JSON document."""
+
+WRITTEN: tuple[Format, ...] = (*DOCUMENTS, "pftrace", "pftrace.gz")
 """The formats that are written for each download, so that secrets can be left out."""
 
 _RANGES = (MEDIA_TYPES["original"], MEDIA_TYPES["parquet"], "multipart/byteranges")
@@ -47,7 +53,12 @@ _CONTENTS: dict[int | str, dict[str, Any]] = {
         "content": fragments.content(
             {
                 MEDIA_TYPES["original"]: fragments.described("`original`: the uploaded file", fragments.BINARY),
-                MEDIA_TYPES["json.gz"]: fragments.described("`json.gz`: the document, compressed", fragments.BINARY),
+                MEDIA_TYPES["json.gz"]: fragments.described(
+                    "`json.gz`, `pftrace.gz`: the document or the packets, compressed", fragments.BINARY
+                ),
+                MEDIA_TYPES["pftrace"]: fragments.described(
+                    "`pftrace`: the packets of a Perfetto trace", fragments.BINARY
+                ),
                 MEDIA_TYPES["json"]: fragments.described("`json`: the document", {"type": "object"}),
                 MEDIA_TYPES["parquet"]: fragments.described("`parquet`: the columns of the events", fragments.BINARY),
             }
@@ -68,7 +79,7 @@ _CONTENTS: dict[int | str, dict[str, Any]] = {
     304: fragments.NOT_MODIFIED,
 }
 
-router = APIRouter(prefix="/traces", tags=["traces"])
+router = ApiRouter(prefix="/traces", tags=["traces"])
 
 
 @router.head("/{trace_id}/download", include_in_schema=False)
@@ -93,31 +104,36 @@ def download_trace(
         Format | None,
         Query(
             alias="format",
-            description="the uploaded file, a JSON document written anew, or the columns; by default the file, or"
-            " `json.gz` if there is none",
+            description="the uploaded file, a JSON document or a Perfetto trace written anew, or the columns; by"
+            " default the file, or `json.gz` if there is none",
         ),
     ] = None,
     order: Annotated[
         Order, Query(description="of the events in `json` and `json.gz`: by time, or as in the uploaded file")
     ] = "time",
-    redact: Annotated[bool, Query(description="leave out likely secrets: `json` and `json.gz` only")] = False,
+    redact: Annotated[bool, Query(description="leave out likely secrets: not from `original` and `parquet`")] = False,
 ) -> Response:
-    """Return the whole trace, or a selection of it as `json` or `json.gz`.
+    """Return the whole trace, or a selection of it as a JSON document or a Perfetto trace.
 
     ``original`` is the uploaded file, with ``Range``, ``ETag`` and ``Repr-Digest``; ``parquet`` has the columns of its
     events, with ``Range`` and ``ETag``; both return 304 if the ETag matches. ``json`` and ``json.gz`` are a document
-    with an event on each line, written as it is sent: if the connection ends early, it failed.
+    with an event on each line; ``pftrace`` and ``pftrace.gz`` are Perfetto's protobuf. Both are written as they are
+    sent: if the connection ends early, it failed.
     """
     trace = services.catalog.get(trace_id)
     form = form or ("original" if selection is None and trace.has_original else "json.gz")
     if redact and form not in WRITTEN:
-        detail = f"A copy without secrets is written as {' or '.join(WRITTEN)}; {form} is not changed."
+        detail = f"A copy without secrets is written as {listed(WRITTEN)}; {form} is not changed."
         raise NotRedactable(detail, formats=WRITTEN)
     if (selection is not None and form not in WRITTEN) or (form == "original" and not trace.sha256):
         subject = "A selection" if selection is not None else "A trace that was made here"
-        raise FormatUnavailable(f"{subject} is written as {' or '.join(WRITTEN)}, and not as {form}.", formats=WRITTEN)
+        raise FormatUnavailable(f"{subject} is written as {listed(WRITTEN)}, and not as {form}.", formats=WRITTEN)
     if selection is not None and order != "time":
         raise BadSelection("The events of a selection are written by time.")
+    if form not in DOCUMENTS and form in WRITTEN and order != "time":
+        raise FormatUnavailable(
+            f"The original order of events is written as {listed(DOCUMENTS)}, and not as {form}.", formats=DOCUMENTS
+        )
     if form == "original":
         return _original(trace, request, services)
     trace = services.trace_operations.ready(trace_id)
@@ -128,13 +144,12 @@ def download_trace(
         head = Response(media_type=MEDIA_TYPES[form], headers=headers)
         del head.headers["Content-Length"]  # it is not known yet
         return head
-    pieces = services.exports.document(
-        services.folder.columns_of(trace.id),
-        pack=form == "json.gz",
-        order=order,
-        redact=redact,
-        cut=None if selection is None else Cut(selection, trace.summary_or_empty, trace.identity),
-    )
+    columns, pack = services.folder.columns_of(trace.id), form.endswith(".gz")
+    cut = None if selection is None else Cut(selection, trace.summary_or_empty, trace.identity)
+    if form in DOCUMENTS:
+        pieces = services.exports.document(columns, pack=pack, order=order, redact=redact, cut=cut)
+    else:
+        pieces = services.exports.pftrace(columns, trace.summary_or_empty, pack=pack, redact=redact, cut=cut)
     return ProcessOutput(pieces, MEDIA_TYPES[form], headers)
 
 
@@ -196,11 +211,15 @@ def _attachment(name: str) -> dict[str, str]:
 
 
 def _original(trace: Trace, request: Request, services: Services) -> Response:
-    path = Path(trace.path) if trace.path else services.folder.original(trace.id)
-    services.originals.check_served(trace, path)
+    services.originals.check_served(trace)
     headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
     if has_current(request, trace.sha256):
         return Response(status_code=304, headers=headers)
+    if stored := services.originals.object_of(trace):
+        return ObjectResponse(
+            stored, trace.created_ns, filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers
+        )
+    path = services.originals.path_of(trace)
     if trace.path_mark:  # another program may change the file
         return _OpenFileResponse(
             open_unchanged(path, trace.path_mark),

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.analysis.answers import question_of
@@ -15,6 +15,7 @@ from service.http.parameters import also_takes
 from service.http.presenters import group_in_brief, group_object
 from service.http.resource_parameters import Cursor, GroupId, Limit
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.routes.analysis import (
     ANSWERS,
     BaseSelection,
@@ -35,7 +36,7 @@ from service.store.groups import Group, group_name
 from service.trace.errors import BadAnalysisRequest, CannotMerge
 from service.trace.piece import Align
 
-router = APIRouter(prefix="/groups", tags=["groups"], route_class=SmallBodyRoute)
+router = ApiRouter(prefix="/groups", tags=["groups"], route_class=SmallBodyRoute)
 
 _GROUP_ANSWERS: dict[int | str, dict[str, Any]] = ANSWERS | {
     200: ANSWERS[200]
@@ -141,7 +142,10 @@ async def delete_group(
     services: ServicesDep,
     traces: Annotated[bool, Query(description="delete its traces, too; without it, they stay")] = False,
 ) -> Response:
-    """Dissolve the group, whose traces then belong to none; with ``traces=true``, delete its traces first."""
+    """Dissolve the group, whose traces then belong to none; with ``traces=true``, delete its traces first.
+
+    The files that are attached to the group are deleted; those of its traces stay with these.
+    """
     if traces:
         await services.group_operations.remove_traces(group_id)
     services.groups.remove(group_id)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.exposition import generate_latest
 
@@ -11,10 +11,11 @@ from service.http import shapes
 from service.http.declarations import declares
 from service.http.openapi import fragments
 from service.http.responses import json_response
+from service.http.routers import CheckedRouter
 from service.http.services import Services, ServicesDep
 from service.trace.errors import TracedockError
 
-router = APIRouter(tags=["health"])
+router = CheckedRouter(tags=["health"])
 
 
 @router.get("/healthz", summary="Check that the server responds", responses={200: {"model": shapes.ServerHealth}})

@@ -1,8 +1,8 @@
-"""``/traces/import`` and ``/imports``: make traces from files on the server's disk."""
+"""``/traces/import`` and ``/imports``: make traces from files on the server's disk and objects in buckets."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
@@ -13,6 +13,7 @@ from service.http.openapi import fragments
 from service.http.presenters import import_in_brief, import_object, job_object
 from service.http.resource_parameters import ImportId
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.routes.traces import Wait
 from service.http.services import ServicesDep
 from service.store.file_import import Mode
@@ -20,7 +21,7 @@ from service.store.groups import group_name
 from service.store.imports import ImportSpec
 from service.store.uploads import plain_name
 
-router = APIRouter(tags=["import"], route_class=SmallBodyRoute)
+router = ApiRouter(tags=["import"], route_class=SmallBodyRoute)
 
 FILES_MAX = 1000
 """Maximum number of files in a page of an import."""
@@ -40,12 +41,13 @@ class ImportRequest(BaseModel):
         min_length=1,
         max_length=4096,
         description="a file, a folder, a pattern with `*`, `?` and `**`, or a tar of traces, below an import root;"
-        " a relative path is tried in each root",
+        " a relative path is tried in each root, and a URL names objects of a bucket",
     )
     mode: Mode = Field(
         "auto",
         description="`link` makes a hard link in the data folder, or a copy where links are impossible; `reference`"
-        " leaves the file in place; `auto` is a link or else a reference; `copy` is a copy",
+        " leaves the file in place; `auto` is a link or else a reference; `copy` is a copy. Objects of buckets can't be"
+        " linked",
     )
     group: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
         None, description="the name of their group, which is created if there is none; by default, a tar has its own"
@@ -64,7 +66,7 @@ class ImportRequest(BaseModel):
 )
 @declares(audit="import", idempotent=True)
 async def import_traces(new: ImportRequest, request: Request, services: ServicesDep, wait: Wait = 0) -> Response:
-    """Import the files of a path below the configured roots; links that lead out of them are not followed.
+    """Import the files or objects of a path below the configured roots; links that lead out are not followed.
 
     Returns 202 with the job. Its result has the trace of each file, or the reason why there is none. A file that was
     imported before, under the same name into the same group, keeps its trace.
@@ -84,7 +86,7 @@ def list_imports(services: ServicesDep) -> Response:
     """Return the imports that take new files as they arrive, oldest first, and the folders that may be imported."""
     orders = services.imports.orders
     watching = [import_in_brief(order, orders) for order in orders.watching()]
-    return json_response(shapes.Imports(imports=watching, roots=services.imports.folders))
+    return json_response(shapes.Imports(imports=watching, roots=services.imports.roots))
 
 
 @router.get("/imports/{import_id}", summary="Describe an import", responses={200: {"model": shapes.Import}})

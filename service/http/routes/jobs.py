@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 
 from service.http import shapes
 from service.http.cursors import cursor_of, read_cursor
@@ -12,11 +12,12 @@ from service.http.openapi import fragments
 from service.http.presenters import job_object
 from service.http.resource_parameters import Cursor, JobId, Limit
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.routes.traces import Wait
 from service.http.services import ServicesDep
 from service.store.jobs import JobState
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = ApiRouter(prefix="/jobs", tags=["jobs"])
 
 
 @router.get("", summary="List jobs, newest first", responses={200: {"model": shapes.Jobs}})

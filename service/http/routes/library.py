@@ -2,17 +2,18 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from service.http import shapes
 from service.http.presenters import library_entry
 from service.http.resource_parameters import Limit
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.services import ServicesDep
 from service.store.catalog import State
 from service.store.library import Kind, LibraryQuery, Sort
 
-router = APIRouter(prefix="/library", tags=["traces"])
+router = ApiRouter(prefix="/library", tags=["traces"])
 
 
 @router.get("", summary="List runs and single traces", responses={200: {"model": shapes.LibraryList}})

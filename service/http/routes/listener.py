@@ -31,6 +31,7 @@ from service.http.declarations import declares
 from service.http.hosts import LOOPBACK, host_name
 from service.http.middleware.access import remark
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.routes.perfetto import NO_TRY_AGAIN, TRY_AGAIN, attach, close_reason
 from service.http.server.listening import HOST
 from service.http.server.request_head import client_connection
@@ -55,7 +56,7 @@ _INTRODUCED_S = 1.0  # maximum wait for the engine's version; the UI waits 2 s f
 _CLOSED_BY_PAGE = 1005  # a close frame without a code: the page stays open; a closed or reloaded page sends 1001
 _NONE_CHOSEN = "No trace is chosen for this port: PUT /api/v1/listener, or `tracedock open TRACE --listener`."
 
-api = APIRouter(prefix="/listener", tags=["perfetto"], route_class=SmallBodyRoute)
+api = ApiRouter(prefix="/listener", tags=["perfetto"], route_class=SmallBodyRoute)
 
 
 class ListenerChoice(BaseModel):

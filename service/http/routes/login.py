@@ -4,7 +4,7 @@ import re
 from typing import Annotated
 from urllib.parse import parse_qs, quote
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
 
@@ -13,14 +13,15 @@ from service.http.authentication import SESSION_S, Authenticator, Visitor, cooki
 from service.http.bounded_body import SmallBodyRoute
 from service.http.declarations import declares
 from service.http.responses import json_response
+from service.http.routers import ApiRouter, CheckedRouter
 from service.store import audit
 from service.trace.errors import Unauthorized
 
 _HERE = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 """A path on this server that no browser reads as the address of another server."""
 
-api = APIRouter(tags=["access"])
-pages = APIRouter(include_in_schema=False, route_class=SmallBodyRoute)
+api = ApiRouter(tags=["access"])
+pages = CheckedRouter(include_in_schema=False, route_class=SmallBodyRoute)
 
 
 def access_of(connection: HTTPConnection) -> Authenticator:

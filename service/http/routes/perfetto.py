@@ -22,12 +22,13 @@ from service.engine.trace_processor.rpc import status
 from service.http.authentication import identity
 from service.http.declarations import declares
 from service.http.openapi import fragments
+from service.http.routers import ApiRouter
 from service.http.server.inbox import CONNECTION_MAX_BYTES, MESSAGE_MAX_BYTES, ByteBudget, Inbox
 from service.http.services import ServicesDep
 from service.http.view_parameters import Viewed
 from service.operations.views import View
 from service.rendering.view import InitialView
-from service.trace.errors import TracedockError
+from service.trace.errors import SourceUnavailable, TracedockError
 from service.trace.slices import SliceReference
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ REASON_MAX = 123
 _DIALOG_WIDTH = 80
 """Characters in a line of the UI's error dialog."""
 
-api = APIRouter(prefix="/traces", tags=["perfetto"])
+api = ApiRouter(prefix="/traces", tags=["perfetto"])
 pages = APIRouter(prefix="/perfetto", include_in_schema=False)
 
 
@@ -78,15 +79,20 @@ async def open_perfetto(
         ),
     ] = None,
 ) -> Response:
-    """Redirect to the UI on the trace, or on a selection of it; the page then starts the engine.
+    """Redirect to the UI on the trace, on a selection or on its original; the page then starts the engine.
 
     The UI opens at the slice, or at the selection's window and steps. A selection without events is refused, and so
-    is a slice that is missing from the trace or selection, or shares its name and time with another slice.
+    is a slice that is missing from the trace or selection, or shares its name and time with another slice. In an
+    original, which has no selections, slices are named by their `id`.
     """
     trace = services.trace_operations.ready(view.trace_id)
+    view.check(trace)
     reference = None if slice_text is None else SliceReference.parsed(slice_text)
     place = InitialView()
-    if view.selection or reference:
+    if view.resolved(trace).source == "original":
+        if reference and reference.kind != "id":
+            raise SourceUnavailable("Slices of an original have ids only; others belong to events in columns.")
+    elif view.selection or reference:
         columns = services.folder.columns_of(trace.id)
         place = await services.analyses.opening(columns, trace.summary_or_empty, view.selection, reference)
     return RedirectResponse(f"/perfetto/{view}/{_place_query(place, reference)}#!/viewer")

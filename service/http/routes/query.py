@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
@@ -18,19 +18,21 @@ from service.http.declarations import declares
 from service.http.disconnects import disconnected
 from service.http.openapi import fragments
 from service.http.resource_parameters import TraceId
+from service.http.routers import ApiRouter
 from service.http.routes.sessions import LOADING, WaitForEngine, loading
 from service.http.services import ServicesDep
+from service.http.view_parameters import SOURCE
 from service.operations.views import View
 from service.trace.errors import TracedockError
 from service.trace.selection import Selection
-from service.trace.selection_fields import Args
+from service.trace.selection_fields import Args, ViewSource
 
 SQL_MAX = 4 << 20
 """Maximum characters of the SQL of a query."""
 
 log = logging.getLogger(__name__)
 
-router = APIRouter(prefix="/traces", tags=["query"], route_class=SmallBodyRoute)
+router = ApiRouter(prefix="/traces", tags=["query"], route_class=SmallBodyRoute)
 
 
 class QueryRequest(BaseModel):
@@ -57,6 +59,7 @@ class QueryRequest(BaseModel):
     )
     selection: Selection | None = Field(None, description="only this part of the trace, on an engine of its own")
     args: Args = Field("all", description="which arguments of events the engine has; fewer load faster")
+    source: ViewSource | None = Field(None, description=SOURCE)
     timeout_s: float | None = Field(
         None, gt=0, le=86400, allow_inf_nan=False, description="seconds after which it is stopped; null: the server's"
     )
@@ -126,14 +129,14 @@ async def run_query(
     services: ServicesDep,
     wait: WaitForEngine = 30,
 ) -> Response:
-    """Run SQL on the engine of the trace, or of a selection of it, which is started if it is not running.
+    """Run SQL on the engine of the trace, of a selection or of its original, which is started if it is not running.
 
     Returns 200 with a table in the format that ``Accept`` names (`application/json`, `application/x-ndjson`,
     `text/csv`, `application/vnd.apache.arrow.stream`), or 202 with the session if the engine is still loading
     after ``wait`` seconds. A query stops when its client disconnects.
     """
     client = identity(request)
-    session = services.session_operations.open(View(trace_id, query.selection, query.args), client)
+    session = services.session_operations.open(View(trace_id, query.selection, query.args, query.source), client)
     if not await session.settled(wait):
         return loading(session)
     settings = services.settings

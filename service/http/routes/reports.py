@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from service.analysis.answers import parameters_of, question_of
 from service.http.authentication import identity
 from service.http.openapi import fragments
 from service.http.resource_parameters import GroupId, TraceId
+from service.http.routers import ApiRouter
 from service.http.routes.analysis import source_of
 from service.http.routes.traces import Wait
 from service.http.selection_parameters import Selected
@@ -40,7 +41,7 @@ _RESPONSES: dict[int | str, dict[str, object]] = {
     }
 }
 
-router = APIRouter(tags=["reports"])
+router = ApiRouter(tags=["reports"])
 
 
 @router.get("/traces/{trace_id}/report", summary="Report on a trace", response_class=Response, responses=_RESPONSES)

@@ -4,7 +4,7 @@ import json
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from service.engine.session import Session, SessionState
 from service.http import shapes
@@ -13,6 +13,7 @@ from service.http.declarations import declares
 from service.http.openapi import fragments
 from service.http.presenters import session_object
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.routes.traces import WAIT_MAX_S
 from service.http.services import ServicesDep
 from service.http.view_parameters import Viewed
@@ -31,12 +32,14 @@ LOADING: dict[str, Any] = {
 }
 """The response while an engine loads."""
 
-router = APIRouter(tags=["sessions"])
+router = ApiRouter(tags=["sessions"])
 
 
 def loading(session: Session) -> Response:
     """Return the response while the engine loads: 202, with the address to poll."""
     chosen = {} if session.load.args == "all" else {"args": session.load.args}
+    if session.load.is_original:
+        chosen["source"] = "original"
     if session.selection is not None:
         chosen["selection"] = json.dumps(session.selection.as_dict())
     location = f"/api/v1/traces/{session.trace_id}/session{'?' if chosen else ''}{urlencode(chosen)}"
@@ -73,8 +76,7 @@ async def open_session(view: Viewed, request: Request, services: ServicesDep, wa
 @router.get("/traces/{trace_id}/session", summary="The engine of a trace", responses={200: {"model": shapes.Session}})
 def get_session(view: Viewed, services: ServicesDep) -> Response:
     """Return the session of a trace, or of a selection of it, without starting one."""
-    services.catalog.get(view.trace_id)
-    session = services.engine_pool.find(str(view))
+    session = services.session_operations.find(view)
     if session is None:
         raise NotReady("The trace has no engine running; a query or POST starts one.", state=SessionState.CLOSED)
     return json_response(session_object(session))
@@ -84,6 +86,5 @@ def get_session(view: Viewed, services: ServicesDep) -> Response:
 @declares("read", audit="close session")
 async def close_session(view: Viewed, services: ServicesDep) -> Response:
     """Stop the engine of the trace, or of a selection of it; tables that clients have created in it are lost."""
-    services.catalog.get(view.trace_id)
-    await services.engine_pool.close_session(str(view))
+    await services.session_operations.close(view)
     return Response(status_code=204)

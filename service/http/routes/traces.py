@@ -3,25 +3,24 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.http import shapes
-from service.http.body_stream import BLOCK, announced_size, receiving
 from service.http.bounded_body import SmallBodyRoute
 from service.http.cursors import cursor_of, read_cursor
 from service.http.declarations import declares
-from service.http.digests import promised_digests
+from service.http.digests import digests_of
+from service.http.file_body import receive_file
 from service.http.openapi import fragments
 from service.http.presenters import trace_in_brief, trace_object
 from service.http.resource_parameters import Cursor, Limit, TraceId
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.services import Services, ServicesDep
-from service.jobs.ingest_jobs import UploadFollower
 from service.store.catalog import State, Trace, new_trace_id
 from service.store.groups import group_name
 from service.store.jobs import Priority
-from service.store.room import Room
 from service.store.uploads import Upload, plain_name
 
 WAIT_MAX_S = 3600.0
@@ -32,32 +31,9 @@ Wait = Annotated[
 
 Urgency = Annotated[shapes.JobPriority, Query(description="`bulk` waits in the queue behind all `interactive` jobs")]
 
-router = APIRouter(prefix="/traces", tags=["traces"])
-changes = APIRouter(route_class=SmallBodyRoute)  # uploads have the other router: their bodies are not bounded
-
-
-async def _receive(request: Request, upload: Upload, following: UploadFollower, room: Room) -> None:
-    """Write the body to disk in blocks, as it arrives.
-
-    Each block is written in a thread, because hashing and disk access must not block the event loop. The ingest can
-    read each full block while the upload continues. It reads a body smaller than a block only once that is complete.
-    """
-
-    def write(block: memoryview) -> None:
-        room.check(len(block))
-        upload.write(block)
-        room.grew(len(block))
-
-    async def take(block: memoryview) -> None:
-        await asyncio.to_thread(write, block)
-        if len(block) >= BLOCK:
-            following.grew(upload.size)
-
-    async with receiving(request) as body:
-        if size := announced_size(request):
-            upload.check_size(size)
-            await asyncio.to_thread(room.check, size)
-        await body.each(take)
+router = ApiRouter(prefix="/traces", tags=["traces"])
+# Changes have their own router: the bodies of uploads, on the other one, are not bounded.
+changes = ApiRouter(prefix="/traces", tags=["traces"], route_class=SmallBodyRoute)
 
 
 async def _settled(services: Services, trace: Trace, wait_s: float) -> Trace:
@@ -72,13 +48,10 @@ async def _settled(services: Services, trace: Trace, wait_s: float) -> Trace:
     summary="Upload a trace: the body is the file",
     responses={201: {"description": "The trace", "model": shapes.Trace, "headers": fragments.LOCATION}},
     openapi_extra={
-        "parameters": [
-            fragments.header_parameter("Repr-Digest", "digest of the file, like `sha-256=:BASE64:`, to verify"),
-            fragments.header_parameter("Content-Digest", "digest of the body, like `sha-256=:BASE64:`, to verify"),
-        ],
+        "parameters": fragments.DIGESTS,
         "requestBody": fragments.body(
-            "the file: a trace as JSON, an SQLite export of Nsight Systems or a CUDA memory snapshot; plain, or with"
-            " gzip or zstd; any content type is accepted",
+            "the file: a trace as JSON or Perfetto's protobuf, an SQLite export of Nsight Systems or a CUDA memory"
+            " snapshot; plain, or with gzip or zstd; any content type is accepted",
             "application/octet-stream",
         ),
     },
@@ -100,12 +73,11 @@ async def upload_trace(
     ``Content-Digest`` are verified if they are sent.
     """
     name, group = plain_name(filename), group_name(group) if group else None
-    headers = request.headers
-    promised = promised_digests([*headers.getlist("repr-digest"), *headers.getlist("content-digest")])
+    promised = digests_of(request.headers)
     trace_id = new_trace_id()
     with Upload(services.folder, trace_id, limit=services.settings.max_upload_bytes, digests=promised) as upload:
         async with services.ingests.following(trace_id, name) as following:
-            await _receive(request, upload, following, services.room)
+            await receive_file(request, upload, services.room, on_block=following.grew)
             received = await asyncio.to_thread(upload.keep)
             trace = await services.intake.keep(
                 trace_id, name=name, received=received, group=group, priority=Priority[priority.upper()]
@@ -172,6 +144,3 @@ async def delete_trace(trace_id: TraceId, services: ServicesDep) -> Response:
     """Stop all work on the trace, and remove it from the catalog and the disk."""
     await services.trace_operations.remove(trace_id)
     return Response(status_code=204)
-
-
-router.include_router(changes)

@@ -14,17 +14,18 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from service.http import shapes
-from service.http.authentication import LOCAL, Visitor
+from service.http.authentication import uploader
 from service.http.body_stream import Body, announced_size, receiving
 from service.http.declarations import declares
 from service.http.openapi import fragments
 from service.http.problems import as_problem
 from service.http.resource_parameters import UploadId
 from service.http.responses import json_response
+from service.http.routers import ApiRouter
 from service.http.services import ServicesDep
 from service.jobs.resumable_uploads import ChunkWriter, UploadStatus
 from service.store.catalog import new_trace_id
@@ -104,7 +105,7 @@ def _response(text: str, **fields: str) -> dict[str, Any]:
     return {"description": text, "headers": fragments.header_fields({"Tus-Resumable": "version of tus"} | names)}
 
 
-router = APIRouter(prefix="/uploads", tags=["uploads"], route_class=_TusRoute)
+router = ApiRouter(prefix="/uploads", tags=["uploads"], route_class=_TusRoute)
 
 
 @router.options(
@@ -314,13 +315,7 @@ def _announced(request: Request) -> Announced:
     if priority not in _PRIORITIES:
         raise BadUpload(f"The priority is one of {', '.join(_PRIORITIES)}, not {priority[:40]!r}.")
     group = group and group_name(group)
-    return Announced(upload_id, plain_name(name), length, field, group, _PRIORITIES[priority], _client(request))
-
-
-def _client(request: Request) -> str:
-    """Return the identity under which uploads are counted: the token, or the address if no token is required."""
-    visitor: Visitor = request.scope["visitor"]
-    return request.client.host if visitor == LOCAL and request.client else visitor.name
+    return Announced(upload_id, plain_name(name), length, field, group, _PRIORITIES[priority], uploader(request))
 
 
 def _number(request: Request, field: str) -> int | None:

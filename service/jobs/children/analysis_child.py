@@ -1,98 +1,39 @@
-"""The child that answers questions about traces, several at a time. It caches the data that it has read of traces.
-
-For each `Call`, the child sends `Begun` and then the answer. A `Drop` withdraws a call that has not begun; a call that
-has begun can't be stopped.
-"""
+"""The child that answers questions about traces, several at a time. It caches the data that it has read of traces."""
 
 import importlib
 import os
 import threading
-import traceback
 from pathlib import Path
 
 import service.analysis.answers
 import service.rendering.initial_view  # noqa: F401 - loaded before the first call, like the answers
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.reading_cache import ReadingCache
-from service.jobs.children.channel import ReceivedCall, ServerChannel, call_of
-from service.jobs.children.messages import Begun, Crashed, Done, Drop, Failed, Message
+from service.jobs.children.answering import Answering, QueueOptions
+from service.jobs.children.channel import ServerChannel
+from service.jobs.children.kinds import FACTS
 from service.jobs.children.tasks.questions import AnswerTask, OpeningTask, Question
-from service.jobs.fair_queue import Entry, FairQueue
-from service.store.database import limit_spill
 from service.store.export import spill_of
-from service.trace.errors import ExportFailed, TracedockError
 
 AT_ONCE, PER_CLIENT = 3, 2
 """Maximum number of concurrent calls: in total, and for one client, so that no client delays all others.
 
 Concurrent calls share the cached data. A call waits for data that another call is reading.
 """
+_QUEUES = {
+    "questions": QueueOptions(AT_ONCE, PER_CLIENT),
+    "openings": QueueOptions(1, PER_CLIENT),
+    "views": QueueOptions(1, PER_CLIENT),
+}
+"""Openings and overviews have threads of their own, so that a click, a zoom or a pan does not wait for questions."""
 
 
-class Answering:
-    """Takes calls and sends their answers.
-
-    Args:
-        channel: the channel to the server.
-        readings: cache of the data that is read of traces.
-    """
-
-    def __init__(self, channel: ServerChannel, readings: ReadingCache) -> None:
-        self._channel = channel
-        self._readings = readings
-        self._questions: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
-        self._openings: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
-        self._views: FairQueue[ReceivedCall] = FairQueue(PER_CLIENT)
-        self._dropped: set[int] = set()
-        # Openings and overviews have threads of their own, so that a click, a zoom or a pan in a page does not wait for
-        # the page's questions.
-        for queue in (*[self._questions] * AT_ONCE, self._openings, self._views):
-            threading.Thread(target=self._work, args=(queue,), daemon=True).start()
-
-    def take(self, message: Message, body: bytes) -> None:
-        """Queue a call, or drop one that has not begun."""
-        if isinstance(message, Drop):
-            self._dropped.add(message.id)
-            return
-        received = call_of(message, body)
-        call, task = received.call, received.task
-        if isinstance(task, OpeningTask):
-            self._openings.put(Entry(0, call.id, call.client, received))
-        else:
-            queue = self._views if _is_view(task) else self._questions
-            queue.put(Entry(_turn_of(task), call.id, call.client, received))
-
-    def _work(self, queue: FairQueue[ReceivedCall]) -> None:
-        while True:
-            entry = queue.take()
-            if entry.number not in self._dropped:
-                self._answer(entry.item)
-            self._dropped.discard(entry.number)
-            queue.done(entry)
-
-    def _answer(self, received: ReceivedCall) -> None:
-        call_id = received.call.id
-        task: Question = received.task
-        self._channel.send(Begun(call_id))
-        try:
-            limit_spill(received.call.spill_max)
-            answer = task.run(self._readings)
-        except TracedockError as fault:
-            self._channel.send(Failed(fault.as_document(), id=call_id))
-        except MemoryError:
-            self._channel.send(
-                Failed(ExportFailed("The analysis takes more memory than there is.").as_document(), id=call_id)
-            )
-        except BaseException as bug:  # noqa: BLE001 - the client learns of the crash, and the log of its cause
-            self._channel.send(Crashed(repr(bug), traceback.format_exc(), id=call_id))
-        else:
-            self._channel.send(Done(call_id), answer)
-
-
-def _turn_of(task: Question) -> int:
-    """Return the turn of a question in the queue. Costly questions have a low turn, so that they go first."""
+def _place_of(task: Question) -> tuple[str, int]:
+    """Return the queue of a question, and its turn there. Costly questions have a low turn, so that they go first."""
+    if isinstance(task, OpeningTask):
+        return "openings", 0
     question = QUESTIONS.get(task.question) if isinstance(task, AnswerTask) else None
-    return -question.cost if question else 0
+    return "views" if _is_view(task) else "questions", -question.cost if question else 0
 
 
 def _is_view(task: Question) -> bool:
@@ -101,9 +42,8 @@ def _is_view(task: Question) -> bool:
 
 
 def _preload() -> None:
-    """Import the modules that most questions need, and with them numba and Parquet, whose import is slow."""
-    for name in ("path_edges", "slices", "covered"):
-        importlib.import_module(f"service.analysis.facts.{name}")
+    for module in FACTS:
+        importlib.import_module(module)
 
 
 def main(channel: ServerChannel, spill: str) -> int:
@@ -113,8 +53,12 @@ def main(channel: ServerChannel, spill: str) -> int:
         channel: the channel to the server.
         spill: the path next to which the child writes data that does not fit into memory.
     """
-    answering = Answering(channel, ReadingCache(spill_of(Path(spill), os.getpid())))
+    readings = ReadingCache(spill_of(Path(spill), os.getpid()))
+
+    def answer(task: Question) -> bytes:
+        return task.run(readings)
+
+    answering = Answering(channel, _QUEUES, _place_of, answer)
     threading.Thread(target=_preload).start()
-    while frame := channel.receive():
-        answering.take(*frame)
+    answering.serve()
     return 0

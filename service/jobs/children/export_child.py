@@ -4,7 +4,7 @@ import service.cutting.cut  # noqa: F401 - loaded before the task arrives
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.encoding import encode
 from service.jobs.children.messages import Call, Done, Output
-from service.jobs.children.tasks.documents import ExportTask, RenderTask
+from service.jobs.children.tasks.documents import ExportTask, OriginalTask, PerfettoTask, RenderTask
 from service.store.database import limit_spill
 from service.trace.errors import ExportFailed, TracedockError
 
@@ -18,7 +18,7 @@ def main(channel: ServerChannel) -> int:
     return channel.run(lambda: _write(channel, received.call, received.task), fault=TracedockError)
 
 
-def _write(channel: ServerChannel, call: Call, task: ExportTask | RenderTask) -> None:
+def _write(channel: ServerChannel, call: Call, task: ExportTask | PerfettoTask | RenderTask | OriginalTask) -> None:
     limit_spill(call.spill_max)
     pieces = task.run()
     try:

@@ -21,6 +21,10 @@ class Kind(StrEnum):
     """Answers questions."""
     PREPARE = "prepare"
     """Computes and keeps the answers that pages show."""
+    CLUSTER = "cluster"
+    """Sends tasks to a Dask cluster."""
+    DATASETS = "datasets"
+    """Watches datasets of many traces, and answers questions about them."""
 
 
 ENTRIES = {
@@ -30,8 +34,19 @@ ENTRIES = {
     Kind.RENDER: f"{PACKAGE}.export_child",
     Kind.ANALYSIS: f"{PACKAGE}.analysis_child",
     Kind.PREPARE: f"{PACKAGE}.prepare_child",
+    Kind.CLUSTER: "service.fleet.serving.child",
+    Kind.DATASETS: "service.fleet.serving.datasets_child",
 }
 """The module of each kind. Its ``main(channel, *arguments)`` runs the child and returns its exit status."""
+
+FACTS = tuple(
+    f"service.analysis.facts.{name}"
+    for name in ("covered", "path_edges", "slices", "snapshot_rows", "snapshot_step_choice")
+)
+"""Modules that questions import when they need them. With them come numba and Parquet, whose import is slow."""
+
+OPTIONAL = frozenset({Kind.CLUSTER, Kind.DATASETS})
+"""The kinds that few servers need, so that the fork server does not load their code."""
 
 FORK_SERVER_TITLE = "tracedock fork server"
 """The command line that process lists show for the fork server."""

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from service.store.locations.location import Entry
+from service.store.locations import s3_environment
+from service.store.locations.location import Entry, ReadMeter
 from service.trace.errors import (
     BadLocation,
     FleetUnavailable,
@@ -48,6 +49,7 @@ _AHEAD = 4  # parts that are requested before they are read
 _UPLOADS = 4  # files that are uploaded at a time
 _RETRY_S = "TRACEDOCK_BUCKET_RETRY_S"
 _RETRY_DEFAULT_S = 60.0
+_RETRIES_MAX = 10_000  # the time is the limit
 
 _CODE = re.compile(r"<Code>\s*(\w+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>\s*(.*?)\s*</Message>", re.DOTALL)
@@ -64,6 +66,7 @@ class Bucket:
         if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
             raise BadLocation(f"A bucket's URL is like {parts.scheme}://bucket/folder, without credentials or options.")
         self.url = url.rstrip("/")
+        self.meter = ReadMeter()
         try:
             self._store: Any = from_url(self.url, **_options(parts.scheme))
         except exceptions.BaseError as error:
@@ -78,18 +81,41 @@ class Bucket:
                     listed = [obstore.head(self._store, below)]
         for meta in sorted(listed, key=lambda meta: meta["path"]):
             if not any(part.startswith(".") for part in meta["path"].split("/")):
-                yield Entry(meta["path"], meta["size"], meta["e_tag"] or str(meta["last_modified"]))
+                yield _entry(meta)
+
+    def entry(self, name: str) -> Entry | None:
+        """Return the object of a name as it is now; None if there is none."""
+        with suppress(FileNotFoundError), self._errors(name):
+            return _entry(obstore.head(self._store, name))
+        with self._errors(name):
+            next(iter(obstore.list(self._store, name)), None)  # unlike the above, it fails if there is no bucket
+        return None
 
     def open(self, entry: Entry) -> BufferedReader:
         """Open an object; see `Location`. Parts of it are requested ahead, each with retries of its own."""
-        return BufferedReader(_Ranges(lambda start, end: self._read_range(entry, start, end), entry.size), PIECE)
+        return self.open_part(entry, 0, entry.size)
 
-    def _read_range(self, entry: Entry, start: int, end: int) -> bytes:
+    def open_part(self, entry: Entry, start: int, end: int) -> BufferedReader:
+        """Open the bytes of an object from `start` to `end`, as `open` does."""
+
+        def read(start: int, end: int) -> bytes:
+            try:
+                return self.read_range(entry, start, end)
+            except UnknownLocation as error:
+                raise SourceChanged(f"{entry.name} was removed before it was read.") from error
+
+        return BufferedReader(_Ranges(read, start, end), PIECE)
+
+    def read_range(self, entry: Entry, start: int, end: int) -> bytes:
+        """Read a part of an object; see `Location`."""
         options: GetOptions = {"range": (start, end)}
         if entry.version.startswith(('"', "W/")):
             options["if_match"] = entry.version
-        with self._errors(entry.name):
-            content = bytes(obstore.get(self._store, entry.name, options=options).bytes())
+        try:
+            with self._errors(entry.name):
+                content = self.meter.counted(bytes(obstore.get(self._store, entry.name, options=options).bytes()))
+        except FileNotFoundError as error:
+            raise UnknownLocation(f"There is no {entry.name} in {self.url}.") from error
         if len(content) != end - start:
             raise SourceChanged(f"{entry.name} was changed while it was read.")
         return content
@@ -97,7 +123,7 @@ class Bucket:
     def read(self, name: str) -> bytes | None:
         """Read an object; see `Location`."""
         with suppress(FileNotFoundError), self._errors(name):
-            return bytes(obstore.get(self._store, name).bytes())
+            return self.meter.counted(bytes(obstore.get(self._store, name).bytes()))
         return None
 
     def write(self, name: str, content: bytes) -> None:
@@ -183,11 +209,12 @@ class _Ranges(io.RawIOBase):
 
     Args:
         read: returns the bytes from a start to an end.
-        size: number of bytes of the object.
+        start: where to begin in the object, in bytes.
+        end: where to end.
     """
 
-    def __init__(self, read: Any, size: int) -> None:
-        self._read, self._size, self._next = read, size, 0
+    def __init__(self, read: Any, start: int, end: int) -> None:
+        self._read, self._next, self._end = read, start, end
         self._threads = ThreadPoolExecutor(_AHEAD, "ranges")
         self._pieces: deque[Future[bytes]] = deque()
         self._left = memoryview(b"")
@@ -196,8 +223,8 @@ class _Ranges(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while self._next < self._size and len(self._pieces) < _AHEAD:
-            end = min(self._next + PIECE, self._size)
+        while self._next < self._end and len(self._pieces) < _AHEAD:
+            end = min(self._next + PIECE, self._end)
             self._pieces.append(self._threads.submit(self._read, self._next, end))
             self._next = end
         if not self._left and self._pieces:
@@ -211,12 +238,17 @@ class _Ranges(io.RawIOBase):
         super().close()
 
 
+def _entry(meta: Any) -> Entry:
+    """Return an object as the library describes it."""
+    return Entry(meta["path"], meta["size"], meta["e_tag"] or str(meta["last_modified"]))
+
+
 def _options(scheme: str) -> dict[str, Any]:
     """Return the options of a store: retries, and what the environment says that the library does not read."""
     limit = timedelta(seconds=float(os.environ.get(_RETRY_S, _RETRY_DEFAULT_S)))
     backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=3), "base": 2}
     options: dict[str, Any] = {
-        "retry_config": {"max_retries": 30, "retry_timeout": limit, "backoff": backoff},
+        "retry_config": {"max_retries": _RETRIES_MAX, "retry_timeout": limit, "backoff": backoff},
         "client_options": {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=120)},
     }
     if scheme == "s3":
@@ -226,19 +258,13 @@ def _options(scheme: str) -> dict[str, Any]:
 
 def _of_s3(client_options: dict[str, Any]) -> dict[str, Any]:
     """Return options of S3: a plain endpoint is allowed if it is set, and boto3 finds what only it knows."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    options: dict[str, Any] = {}
-    if endpoint:
+    options: dict[str, Any] = {"region": s3_environment.region()}
+    if endpoint := s3_environment.endpoint():
         options["endpoint"] = endpoint
         client_options["allow_http"] = endpoint.startswith("http://")
-    if not os.environ.get("AWS_ACCESS_KEY_ID"):
-        with suppress(ImportError):  # without boto3: the environment and the machine's role alone
-            from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415 - slow, and not always needed
-
-            with suppress(ValueError):  # no credentials: the library tries the machine's role
-                options["credential_provider"] = Boto3CredentialProvider()
-    if not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
-        options["region"] = "us-east-1"
+    # without a provider, the library finds the keys in the environment, or the machine's role
+    if not os.environ.get("AWS_ACCESS_KEY_ID") and (provider := s3_environment.boto3_provider()):
+        options["credential_provider"] = provider
     return options
 
 

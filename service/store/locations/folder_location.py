@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from service.store.folder import new_file, sync_folder
-from service.store.locations.location import Entry
+from service.store.locations.location import Entry, ReadMeter
 from service.trace.errors import DiskFull, LocationDenied, LocationUnavailable, SourceChanged, UnknownLocation
 
 MAKING = ".making"
@@ -28,6 +28,7 @@ class FolderLocation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.expanduser().absolute()
         self.url = str(self.folder)
+        self.meter = ReadMeter()
 
     def entries(self, below: str = "") -> Iterator[Entry]:
         """List files; see `Location`. Links are followed, but not to folders."""
@@ -35,14 +36,11 @@ class FolderLocation:
             start = self.folder / below
             if not self.folder.is_dir():
                 raise UnknownLocation(f"There is no folder {self.url}.")
+            name = start.relative_to(self.folder).as_posix()
             if start.is_file():
-                yield self._entry(start)
+                yield _entry(name, start.stat())
             if start.is_dir():
-                yield from sorted(map(self._entry, _files_below(start)))
-
-    def _entry(self, path: Path) -> Entry:
-        status = path.stat()
-        return Entry(path.relative_to(self.folder).as_posix(), status.st_size, _version(status))
+                yield from sorted(_files_below(str(start), "" if start == self.folder else f"{name}/"))
 
     def open(self, entry: Entry) -> BufferedReader:
         """Open a file; see `Location`."""
@@ -52,8 +50,15 @@ class FolderLocation:
     def read(self, name: str) -> bytes | None:
         """Read a file; see `Location`."""
         with self._errors(name), suppress(FileNotFoundError):
-            return (self.folder / name).read_bytes()
+            return self.meter.counted((self.folder / name).read_bytes())
         return None
+
+    def read_range(self, entry: Entry, start: int, end: int) -> bytes:
+        """Read a part of a file; see `Location`."""
+        with self._errors(entry.name), (self.folder / entry.name).open("rb", buffering=0) as file:
+            if _version(os.fstat(file.fileno())) != entry.version:
+                raise SourceChanged(f"{entry.name} was changed while it was read.")
+            return self.meter.counted(os.pread(file.fileno(), end - start, start))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; see `Location`."""
@@ -159,12 +164,23 @@ def _version(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns}-{status.st_size}"
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, except those whose names, or whose folders' names, start with a dot."""
-    for parent, folders, names in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (path for name in names if not name.startswith(".") and (path := Path(parent, name)).is_file())
+def _entry(name: str, status: os.stat_result) -> Entry:
+    return Entry(name, status.st_size, _version(status))
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def _files_below(folder: str, prefix: str) -> Iterator[Entry]:
+    """Yield the files below a folder, except those whose names, or whose folders' names, start with a dot.
+
+    Args:
+        folder: path of the folder.
+        prefix: what the names of its files begin with.
+    """
+    with os.scandir(folder) as items:
+        for item in items:
+            if item.name.startswith("."):
+                continue
+            if item.is_dir(follow_symlinks=False):
+                yield from _files_below(item.path, f"{prefix}{item.name}/")
+            elif item.is_file():
+                with suppress(FileNotFoundError):  # it was removed or renamed just now
+                    yield _entry(f"{prefix}{item.name}", item.stat())

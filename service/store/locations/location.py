@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 from service.trace.errors import BadLocation
@@ -26,6 +27,20 @@ class Entry(NamedTuple):
     version: str
 
 
+class ReadMeter:
+    """Counts the bytes that were read, in any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.size = 0
+
+    def counted(self, content: bytes) -> bytes:
+        """Count the bytes of some content, and return it."""
+        with self._lock:
+            self.size += len(content)
+        return content
+
+
 class Location(Protocol):
     """A folder, or the part of a bucket below a prefix. Names are paths below it, with `/` between their parts.
 
@@ -34,6 +49,8 @@ class Location(Protocol):
 
     url: str
     """The absolute path or the URL, without credentials; `location_of` makes an equal location of it."""
+    meter: ReadMeter
+    """Count of the bytes that `read` and `read_range` have returned."""
 
     def entries(self, below: str = "") -> Iterator[Entry]:
         """List all entries, or those whose names are or start with the parts of `below`, in order of their names.
@@ -49,6 +66,12 @@ class Location(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an entry; None if there is none of this name."""
+
+    def read_range(self, entry: Entry, start: int, end: int) -> bytes:
+        """Return the bytes of an entry from a start to an end, which it has.
+
+        Raises `SourceChanged` if the entry has another version by now, and `UnknownLocation` if it is gone.
+        """
 
     def write(self, name: str, content: bytes) -> None:
         """Write or replace an entry, at once as a whole."""

@@ -41,15 +41,15 @@ from service.streaming.scan.events import (
     Table,
 )
 from service.streaming.scan.grammar import Text
-from service.streaming.scan.machine import PADDING, copy_lanes, word_at
+from service.streaming.scan.machine import PADDING, byte_at, copy_lanes, word_at
 from service.streaming.schema import SCHEMA
 from service.trace.summary import GPU_CATEGORIES
 from service.trace.text import decoded
 from service.trace.time import is_time, to_ns
 
-_SLOTS = 1 << 18  # size of the hash table: four times the largest number of words
+_SLOTS_EACH = 4  # size of the hash table, as a multiple of the number of words
 _STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # a stream as tid, written before April 2022
-_OPEN, _COMMA, _CLOSE = b"{,}"
+_OPEN, _COMMA, _CLOSE, _BACKSLASH = b"{,}\\"
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -107,6 +107,19 @@ def _encode(
             known += 1
         codes[event] = slots[slot]
     return known
+
+
+@compiled
+def _gather_spans(text: Text, spans: Table, offsets: Any, out: Text) -> bool:
+    """Write pieces of the text one after the other; return whether any has a backslash."""
+    to, escaped = 0, False
+    for row in range(len(spans)):
+        offsets[row] = to
+        to = _copy(text, spans[row, 0], spans[row, 1], out, to)
+        for at in range(offsets[row], to):
+            escaped |= byte_at(out, at) == _BACKSLASH
+    offsets[len(spans)] = to
+    return escaped
 
 
 @compiled
@@ -173,11 +186,33 @@ def _gather_rest(
     offsets[count] = to
 
 
+@compiled
+def _split(events: Table, count: int, values: Table, decimals: Any, valid: Any) -> None:
+    """Write the integers of events column by column.
+
+    Args:
+        events: the table of events.
+        count: number of its events.
+        values: gets a row for each of the integers, from `PID_INT` to `BYTES`.
+        decimals: gets a row for each of `TS_DECIMALS` and `DUR_DECIMALS`.
+        valid: gets the flags of the rows of `values`, and then those of `decimals`, which lack unusual notations.
+    """
+    for event in range(count):
+        has_int = events[event, HAS_INT]
+        for column in range(BYTES + 1):
+            values[column, event] = events[event, column]
+            valid[column, event] = has_int >> column & 1
+        for index in range(2):
+            number = events[event, TS_DECIMALS + index]
+            decimals[index, event] = number
+            valid[TS_DECIMALS + index, event] = number >= 0 and has_int >> (TS_NS + index) & 1
+
+
 class Builder:
     """A builder of columns that reuses its scratch memory; each thread needs its own."""
 
     def __init__(self) -> None:
-        self._slots = np.zeros(_SLOTS, np.int32)
+        self._slots = np.zeros(_SLOTS_EACH * ROOM, np.int32)
         self._words = np.zeros(ROOM, np.int64)
 
     def batch(self, text: Text, events: Table, rest: Table) -> pa.RecordBatch:
@@ -192,18 +227,20 @@ class Builder:
             A batch of `SCHEMA`, in the order of the text; `position` counts from 0.
         """
         count = len(events)
-        has_int = events[:, HAS_INT]
         for event in np.flatnonzero(events[:, VERBATIM]):
             _keep_times(text, events[event])
+        values, decimals = np.empty((BYTES + 1, count), np.int64), np.empty((2, count), np.int8)
+        valid = np.empty((DUR_DECIMALS + 1, count), np.bool_)
+        _split(events, count, values, decimals, valid)
+        cat, tid_text = self._words_of(text, events, CAT), self._words_of(text, events, TID, skip_ints=True)
+        _place(values, valid, cat, tid_text)
 
         def ints(column: int) -> pa.Array:
-            return _nullable(events[:, column], has_int >> column & 1 == 1)
+            return _nullable(values[column], valid[column])
 
-        def decimals(column: int, of: int) -> pa.Array:
-            return _nullable(events[:, column].astype(np.int8), (has_int >> of & 1 == 1) & (events[:, column] >= 0))
+        def digits(column: int) -> pa.Array:
+            return _nullable(decimals[column - TS_DECIMALS], valid[column])
 
-        cat, tid_text = self._words_of(text, events, CAT), self._words_of(text, events, TID, skip_ints=True)
-        device, stream = _placed(events, cat, tid_text)
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.arange(count)),
@@ -215,13 +252,13 @@ class Builder:
                 ints(TID_INT),
                 tid_text,
                 ints(TS_NS),
-                decimals(TS_DECIMALS, TS_NS),
+                digits(TS_DECIMALS),
                 ints(DUR_NS),
-                decimals(DUR_DECIMALS, DUR_NS),
+                digits(DUR_DECIMALS),
                 ints(ID_INT),
                 self._words_of(text, events, ID, skip_ints=True),
-                device,
-                stream,
+                ints(DEVICE),
+                ints(STREAM),
                 ints(CORRELATION),
                 ints(EXTERNAL_ID),
                 ints(BYTES),
@@ -234,12 +271,11 @@ class Builder:
 
     def _words_of(self, text: Text, events: Table, member: int, *, skip_ints: bool = False) -> pa.DictionaryArray:
         codes = np.empty(len(events), np.int32)
-        known = _encode(text, events, len(events), member, codes, self._slots, self._words, skip_ints=skip_ints)
-        spans = events[self._words[:known], SPANS + 2 * member : SPANS + 2 * member + 2].tolist()
-        is_raw = member >= PID
-        pieces = [text[start:end].tobytes() for start, end in spans]
-        words = [piece.decode() if is_raw else decoded(piece) for piece in pieces]
-        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(words, pa.string()))
+        slots = self._slots[: _SLOTS_EACH << (len(events) - 1).bit_length()]
+        known = _encode(text, events, len(events), member, codes, slots, self._words, skip_ints=skip_ints)
+        spans = np.ascontiguousarray(events[self._words[:known], SPANS + 2 * member : SPANS + 2 * member + 2])
+        words = _pieces(text, spans, is_raw=member >= PID)
+        return pa.DictionaryArray.from_arrays(_nullable(codes, codes >= 0), words)
 
 
 def _keep_times(text: Text, event: Ints) -> None:
@@ -260,26 +296,27 @@ def _decimal(number: str) -> Decimal | None:
 
 
 def _nullable(values: npt.NDArray[Any], valid: Flags) -> pa.Array:
-    return pa.array(values, mask=~valid)
+    """Return an array of the values, which are not copied."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [_bits(valid), pa.py_buffer(values)])
 
 
-def _placed(events: Table, cat: pa.DictionaryArray, tid_text: pa.DictionaryArray) -> tuple[pa.Array, pa.Array]:
-    """Return the device and the stream of each event: from args or, if GPU work lacks them there, from pid and tid."""
-    has_int = events[:, HAS_INT]
-    device, stream = events[:, DEVICE], events[:, STREAM]
-    has_device, has_stream = (has_int >> column & 1 == 1 for column in (DEVICE, STREAM))
+def _bits(valid: Flags) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _place(values: Table, valid: Flags, cat: pa.DictionaryArray, tid_text: pa.DictionaryArray) -> None:
+    """Take the device and the stream of GPU work that lacks them in its args from its pid and tid."""
     on_gpu = _chosen(cat, [word in GPU_CATEGORIES for word in cat.dictionary.to_pylist()])
-    if (on_gpu & ~(has_device & has_stream)).any():
-        from_pid = on_gpu & ~has_device & (has_int >> PID_INT & 1 == 1)
-        device, has_device = np.where(from_pid, events[:, PID_INT], device), has_device | from_pid
-        from_tid = on_gpu & ~has_stream & (has_int >> TID_INT & 1 == 1)
-        stream, has_stream = np.where(from_tid, events[:, TID_INT], stream), has_stream | from_tid
-        named = [_STREAM.fullmatch(word) for word in tid_text.dictionary.to_pylist()]
-        from_text = on_gpu & ~has_stream & _chosen(tid_text, [match is not None for match in named])
-        numbers = np.array([int(match[1]) if match else 0 for match in named] or [0])
-        codes = np.where(from_text, tid_text.indices.fill_null(0).to_numpy(), 0)
-        stream, has_stream = np.where(from_text, numbers[codes], stream), has_stream | from_text
-    return _nullable(device, has_device), _nullable(stream, has_stream)
+    if not (on_gpu & ~(valid[DEVICE] & valid[STREAM])).any():
+        return
+    for column, source in ((DEVICE, PID_INT), (STREAM, TID_INT)):
+        lacking = on_gpu & ~valid[column] & valid[source]
+        values[column, lacking], valid[column, lacking] = values[source, lacking], True
+    named = [_STREAM.fullmatch(word) for word in tid_text.dictionary.to_pylist()]
+    numbers = np.array([int(match[1]) if match else 0 for match in named] or [0])
+    lacking = on_gpu & ~valid[STREAM] & _chosen(tid_text, [match is not None for match in named])
+    values[STREAM, lacking] = numbers[tid_text.indices.fill_null(0).to_numpy()[lacking]]
+    valid[STREAM, lacking] = True
 
 
 def _chosen(words: pa.DictionaryArray, chosen: Sequence[bool]) -> Flags:
@@ -287,6 +324,16 @@ def _chosen(words: pa.DictionaryArray, chosen: Sequence[bool]) -> Flags:
     codes = words.indices.fill_null(len(chosen)).to_numpy()
     flags: Flags = np.array([*chosen, False])[codes]
     return flags
+
+
+def _pieces(text: Text, spans: Table, *, is_raw: bool) -> pa.StringArray:
+    """Return pieces of the text, which are JSON texts (`is_raw`) or the insides of JSON strings, which are decoded."""
+    out = np.empty(int((spans[:, 1] - spans[:, 0]).sum()) + PADDING, np.uint8)
+    offsets = np.empty(len(spans) + 1, np.int32)
+    escaped = _gather_spans(text, spans, offsets, out)
+    if escaped and not is_raw:
+        return pa.array([decoded(text[start:end].tobytes()) for start, end in spans.tolist()], pa.string())
+    return pa.StringArray.from_buffers(len(spans), pa.py_buffer(offsets), pa.py_buffer(out))
 
 
 def _args(text: Text, events: Table) -> pa.Array:
@@ -306,5 +353,4 @@ def _rest(text: Text, events: Table, rest: Table) -> pa.Array:
 
 
 def _strings(valid: Flags, offsets: npt.NDArray[np.int32], text: Text) -> pa.Array:
-    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.StringArray.from_buffers(len(valid), pa.py_buffer(offsets), pa.py_buffer(text), bits)
+    return pa.StringArray.from_buffers(len(valid), pa.py_buffer(offsets), pa.py_buffer(text), _bits(valid))

@@ -143,7 +143,7 @@ def _argument_column(text: Text, at: int, length: int) -> int:
 
 
 @inlined
-def _integer(text: Text, at: int, end: int) -> tuple[int, bool]:
+def integer(text: Text, at: int, end: int) -> tuple[int, bool]:
     """Return an integer's value and True.
 
     Returns 0 and False if its text is not as Python prints it (-0, 01, 1e3), or has too many digits.
@@ -203,7 +203,7 @@ def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: S
         if verdict != OK:
             return at, verdict
         if column != _OTHER:
-            value, is_integer = _integer(text, start, at)
+            value, is_integer = integer(text, start, at)
             events[event, column] = value
             events[event, HAS_INT] = events[event, HAS_INT] & ~(1 << column) | is_integer << column
         at = skip_blanks(text, at, end)
@@ -242,7 +242,7 @@ def _add_to_rest(rest: Table, rest_count: int, event: int, start: int, end: int)
 def _store_number(text: Text, at: int, end: int, events: Table, event: int, member: int) -> bool:
     """Store the number of an id or a time in its column; return False for a time that the column can't represent."""
     if member < TS:
-        number, is_integer = _integer(text, at, end)
+        number, is_integer = integer(text, at, end)
         events[event, member - PID + PID_INT] = number
         events[event, HAS_INT] |= is_integer << (member - PID + PID_INT)
         return True

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from service.streaming.integers import ints
 from service.streaming.scan.compiled import compiled
 
 _NONE = -1
@@ -88,11 +89,13 @@ class Nesting:
 
     def add(self, events: pa.Table) -> None:
         """Count the slices of the next events, in order of time and then of the file."""
-        times, durations = events["ts_ns"], events["dur_ns"]
-        is_slice = pa.compute.and_(pa.compute.equal(events["ph"], "X"), pa.compute.greater_equal(durations, 0))
-        chosen = pa.compute.and_(is_slice, times.is_valid()).fill_null(False).to_numpy()
-        starts = times.fill_null(0).to_numpy()[chosen]
-        ends = starts + durations.fill_null(0).to_numpy()[chosen]
+        phases = events["ph"].combine_chunks()
+        is_slice = np.array([*(phase == "X" for phase in phases.dictionary.to_pylist()), False])
+        durations = ints(events["dur_ns"], _NONE)
+        is_whole = (durations >= 0) & events["ts_ns"].is_valid().to_numpy()
+        chosen = np.flatnonzero(is_whole & is_slice[phases.indices.fill_null(-1).to_numpy()])
+        starts = ints(events["ts_ns"])[chosen]
+        ends = starts + durations[chosen]
         pids, tids = (self._ids(events, key)[chosen] for key in ("pid", "tid"))
         self._make_room(len(starts))
         _nest(pids, tids, starts, ends, self._tracks, self._slices, self._counts)
@@ -100,7 +103,7 @@ class Nesting:
     def _ids(self, events: pa.Table, key: str) -> Ints:
         """Return the pids or tids of the events; those that are not integers get numbers from `_TEXT` downwards."""
         ids, texts = events[key], events[f"{key}_text"].combine_chunks()
-        filled: Ints = ids.fill_null(_TEXT).to_numpy()
+        filled = ints(ids, _TEXT)
         if ids.null_count:
             codes = [self._texts.setdefault(text, len(self._texts)) for text in [*texts.dictionary.to_pylist(), None]]
             row_codes = np.array(codes)[texts.indices.fill_null(len(codes) - 1).to_numpy()]

@@ -33,7 +33,9 @@ export function adviceOf({ tables }, traceOf) {
   const evidence = recordsOf(tables.evidence);
   const items = advice.map((row) => {
     const figures = evidence.filter(({ rule, device }) => rule === row.rule && device === row.device);
-    return el("li", { "data-rule": String(row.rule) }, el("p", {}, el("strong", {}, String(row.advice))), el("p", { class: "reason" }, String(row.reason), " ", ...linksOf(row, traceOf(row))), ...figuresOf(figures, row.rank));
+    const isOfSeveral = row.device !== null && advice.some(({ rule, device }) => rule === row.rule && device !== row.device);
+    const text = `${isOfSeveral ? `GPU ${row.device}: ` : ""}${row.advice}`;
+    return el("li", { "data-rule": String(row.rule) }, el("p", {}, el("strong", {}, text)), el("p", { class: "reason" }, String(row.reason), " ", ...linksOf(row, traceOf(row))), ...figuresOf(figures, row.rank));
   });
   const first = items.length > 0
     ? [el("h3", {}, "What to try first"), el("ol", { class: "advice", "data-testid": "advice" }, items)]

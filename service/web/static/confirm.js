@@ -24,7 +24,7 @@ export function confirmDelete(trace) {
 export const confirmDissolve = (group) =>
   confirm({
     title: "Dissolve this group?",
-    text: `“${group.name}” is removed; its ${plural(group.traces, "trace")} stay, without a group.`,
+    text: `“${group.name}” is removed; its ${plural(group.traces, "trace")} stay, without a group. Files that are attached to the run itself are deleted.`,
     label: "Dissolve",
     action: () => ignoreIfGone("unknown_group", send("DELETE", api("groups", group.id))),
   });

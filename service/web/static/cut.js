@@ -79,6 +79,7 @@ export function startCut(trace, { onMade }) {
     const usable = fault === null;
     setHref(byId("cut-open"), usable ? perfettoOf(trace.id, selection) : null);
     setHref(byId("cut-download"), usable ? downloadOf(trace.id, selection) : null);
+    setHref(byId("cut-download-pftrace"), usable ? downloadOf(trace.id, selection, "pftrace") : null);
     byId("cut-make").setAttribute("aria-disabled", String(!usable || isEmpty(selection) || job.busy));
     byId("cut-split").setAttribute("aria-disabled", String(!usable || job.busy));
   }

@@ -47,7 +47,9 @@ export function startEngine(trace) {
       views.get(key)?.update(session);
     }
     byId("engine-none").hidden = sessions.length > 0;
-    const running = sessions.some(({ selection, args, state }) => selection === null && args === chosenArgs() && state !== "failed");
+    const running = sessions.some(
+      ({ selection, args, source, state }) => selection === null && args === chosenArgs() && source === trace.sources[0] && state !== "failed",
+    );
     if (running && document.activeElement === start) choice.focus(); // the button disappears
     start.hidden = running;
   }
@@ -84,26 +86,27 @@ export function startEngine(trace) {
     refresh();
   }
 
-  choice.value = sessionStorage.getItem(remembered) ?? "all";
+  choice.disabled = !trace.sources.includes("columns");
+  choice.value = choice.disabled ? "all" : (sessionStorage.getItem(remembered) ?? "all");
   chooseArgs(choice.value);
   choice.addEventListener("change", () => {
     sessionStorage.setItem(remembered, choice.value);
     chooseArgs(choice.value);
     show();
   });
-  start.addEventListener("click", () => act("POST", { args: chosenArgs(), selection: null }));
+  start.addEventListener("click", () => act("POST", { args: chosenArgs(), source: trace.sources[0], selection: null }));
   byId("engine").hidden = false;
 }
 
 /** @param {EngineKey} session */
-const keyOf = ({ args, selection }) => writeExact([args, selection]);
+const keyOf = ({ args, source, selection }) => writeExact([args, source, selection]);
 
 /**
  * @param {string} id
  * @param {EngineKey} session
  */
-function addressOf(id, { args, selection }) {
-  const wanted = new URLSearchParams({ args, ...(selection !== null && { selection: writeExact(selection) }) });
+function addressOf(id, { args, source, selection }) {
+  const wanted = new URLSearchParams({ args, source, ...(selection !== null && { selection: writeExact(selection) }) });
   return `${api("traces", id, "session")}?${wanted}`;
 }
 
@@ -138,12 +141,13 @@ class EngineView {
 
   /** @param {Session} session */
   update(session) {
-    const { state, args, selection, engine, error, account } = session;
+    const { state, args, source, selection, engine, error } = session;
     if (this.session && this.session.state !== state && !BEGUN.has(state)) announce(`The engine is ${state}`);
     this.session = session;
     setText(this.badge, state);
     this.badge.dataset.state = state;
-    const part = selection === null ? "All of this trace" : wordsOf(selection, this.bounds).join(" · ");
+    const whole = source === "original" ? "The original of this trace" : "All of this trace";
+    const part = selection === null ? whole : wordsOf(selection, this.bounds).join(" · ");
     setText(this.title, [part, ARGS[args]].filter(Boolean).join(", "));
     this.close.setAttribute("aria-label", `Close the engine on: ${this.title.textContent}`);
     setText(this.facts, factsOf(session));
@@ -154,17 +158,18 @@ class EngineView {
     if (error === null) hideProblem(this.failure);
     else if (this.shownError !== error.detail) showProblem(this.failure, error);
     this.shownError = error?.detail ?? null;
-    this.showAccount(account);
+    this.showAccount(session);
   }
 
   /**
    * Show the account, once: it does not change, and a text selection in it stays.
-   * @param {Account | null} account
+   * @param {Session} session
    */
-  showAccount(account) {
-    const key = account === null ? "" : writeExact(account);
-    this.account.hidden = account === null;
-    if (account !== null && this.shownAccount !== key) this.account.replaceChildren(...accountOf(account));
+  showAccount({ account, account_reason: reason, stats }) {
+    const isKnown = account !== null || stats !== null;
+    const key = isKnown ? writeExact([account, stats]) : "";
+    this.account.hidden = !isKnown;
+    if (isKnown && this.shownAccount !== key) this.account.replaceChildren(...(account === null ? factsOfOriginal(reason, stats ?? []) : accountOf(account)));
     this.shownAccount = key;
   }
 }
@@ -175,7 +180,8 @@ class EngineView {
  */
 export function progressOf({ state, progress }) {
   if (state === "waiting") return "Waiting until other engines have ended and freed memory.";
-  return `Loading ${plural(progress.events_total, "event")}: ${bytes(progress.bytes)} so far.`;
+  const what = progress.events_total === null ? "the original" : plural(progress.events_total, "event");
+  return `Loading ${what}: ${bytes(progress.bytes)} so far.`;
 }
 
 /** @param {Session} session */
@@ -202,6 +208,16 @@ function accountOf(account) {
   const missing = complete ? null : el("p", { class: "bad" }, `Not all events are shown: ${exactly.slice(1).join("; ")}.`);
   const listed = [...notes.map(noteOf), ...stats.map(complaintOf)];
   return [line, missing, listed.length > 0 ? el("ul", { class: "notes small" }, listed) : null].filter((node) => node !== null);
+}
+
+/**
+ * Why there is no account of an original, and what the engine's importer reports.
+ * @param {string | null} reason
+ * @param {EngineStat[]} stats
+ */
+function factsOfOriginal(reason, stats) {
+  const line = el("p", {}, stats.length > 0 ? "" : "The engine's importer reports no error and no loss of data. ", el("span", { class: "muted small" }, reason ?? ""));
+  return stats.length > 0 ? [line, el("ul", { class: "notes small" }, stats.map(complaintOf))] : [line];
 }
 
 const WORDS = { slices: "slices", flows: "arrows", counters: "values of counters" };

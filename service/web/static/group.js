@@ -1,5 +1,6 @@
 // The page of a group: the ranks of a run, and actions on all of them.
 import { Problem, api, getJson, pageOf, root } from "./api.js";
+import { showAttachments } from "./attachments.js";
 import { confirmDissolve, confirmDeleteGroup } from "./confirm.js";
 import { byId, el, setText, table } from "./dom.js";
 import { bytes, count, plural } from "./format.js";
@@ -73,6 +74,9 @@ function show(now) {
   setText(byId("headline"), headlineOf(now));
   byId("headline").hidden = false;
   if (ready === 0) byId("files").open = true;
+  showAttachments("groups", id, new Map(now.ranks.map(({ trace, name }) => [trace, name]))).catch((error) => {
+    if (!(error instanceof Problem)) throw error; // the group was just deleted, as the next poll says
+  });
   const ids = now.ranks.filter((rank) => rank.state === "ready").map(({ trace }) => trace).join();
   if (ready > 0 && ready === now.ranks.length && ids !== analysed) {
     analysed = ids;

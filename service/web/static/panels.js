@@ -89,13 +89,11 @@ function ranksOf({ ranks }) {
   if (ranks.length === 0) return null;
   /** @param {Int | null} ns */
   const micros = (ns) => (ns === null ? unknown() : el("span", { title: `${ns} ns` }, inUnit(ns, US)));
-  const rows = ranks.map(({ rank, name, shift_ns, collectives, residual_ns: residual, base_ns }) => [
-    String(rank),
-    name,
-    micros(shift_ns),
-    count(collectives),
-    ...["median", "p95", "max"].map((key) => (residual ? micros(residual[key]) : "–")),
-    base_ns === null ? unknown() : el("span", { class: "mono" }, String(base_ns)),
+  /** @param {Int | null} ns */
+  const base = (ns) => (ns === null ? unknown() : el("span", { class: "mono" }, String(ns)));
+  const rows = ranks.flatMap(({ rank, name, shift_ns, collectives, residual_ns: residual, base_ns, beside = [] }) => [
+    [String(rank), name, micros(shift_ns), count(collectives), ...["median", "p95", "max"].map((key) => (residual ? micros(residual[key]) : "–")), base(base_ns)],
+    ...beside.map((input) => [String(rank), `${input.name} (${input.kind.replaceAll("_", " ")})`, micros(input.shift_ns), "–", "–", "–", "–", base(input.base_ns)]),
   ]);
   /** @param {string} text */
   const number = (text) => column(text, "number");

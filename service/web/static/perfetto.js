@@ -1,5 +1,5 @@
 // Runs before the Perfetto UI's own script, on the page /perfetto/{view}/ that serves our copy of the UI. A view is the
-// id of a trace, optionally followed by a ~ and its selection and arguments: JSON in base64url.
+// id of a trace, optionally followed by a ~ and its selection, arguments and source: JSON in base64url.
 // The UI knows one engine, at 127.0.0.1:9001. This script redirects those requests to the trace's engine on our origin,
 // waits until the engine has loaded the trace, and makes the UI open it, without a dialog and without another port.
 'use strict';
@@ -18,7 +18,8 @@
     return new TextDecoder().decode(Uint8Array.from(bytes, (sign) => sign.charCodeAt(0)));
   };
   // The server writes the keys in this order. The selection stays text: its times exceed the numbers of JSON.parse.
-  const [, args = 'all', selection = ''] = /^{(?:"args":"(\w+)",?)?(?:"selection":(.*))?}$/.exec(code ? textOf(code) : '{}') ?? [];
+  const [, args = 'all', selection = '', chosenSource = ''] =
+    /^{(?:"args":"(\w+)",?)?(?:"selection":(.*?),?)?(?:"source":"(\w+)")?}$/.exec(code ? textOf(code) : '{}') ?? [];
 
   // At an address without a page, the UI requests a trace that only the server of its makers has.
   const address = location.href; // the UI changes it later
@@ -43,9 +44,18 @@
     return target.href;
   };
 
+  // The UI waits two seconds for the status of its engine, and then starts an engine of its own, which has no trace. A
+  // busy server may take longer. So once the engine is ready, the UI gets the status that this script has.
+  const STATUS = `${root}/status`;
+  /** @type {Response | null} */
+  let engineStatus = null;
+
   const fetchAnywhere = window.fetch;
-  window.fetch = (resource, options) =>
-    fetchAnywhere(typeof resource === 'string' || resource instanceof URL ? redirect(resource) : resource, options);
+  window.fetch = async (resource, options) => {
+    if (typeof resource !== 'string' && !(resource instanceof URL)) return fetchAnywhere(resource, options);
+    const address = redirect(resource);
+    return address === STATUS && engineStatus ? engineStatus.clone() : fetchAnywhere(address, options);
+  };
 
   // The UI reports a lost engine not at all, or with a form that files a bug with its makers. So this script reports
   // the end of the connection, and hides it from the UI.
@@ -177,28 +187,42 @@
   const megabytes = (bytes) => (bytes / 1e6).toFixed(0);
 
   /**
-   * Send a request to our API, and return its status and answer. Throws an Error with the reason of a refusal.
+   * Send a request to our server. Throws an Error with the reason of a refusal.
+   * @param {string} path
+   * @param {RequestInit} [options]
+   */
+  async function request(path, options) {
+    let response;
+    try {
+      response = await fetchAnywhere(path, options);
+    } catch {
+      throw new Error('The server does not answer.');
+    }
+    if (response.ok) return response;
+    const refusal = await response.json();
+    throw new Error(`${refusal.title}. ${refusal.detail}`);
+  }
+
+  /**
+   * Send a request about the trace to our API, and return its status and answer. Throws as `request` does.
    * @param {string} path
    * @param {RequestInit} [options]
    * @returns {Promise<[number, any]>}
    */
   async function ask(path, options) {
-    let response;
-    try {
-      response = await fetchAnywhere(`/api/v1/traces/${trace}${path}`, options);
-    } catch {
-      throw new Error('The server does not answer.');
-    }
-    const answer = await response.json();
-    if (!response.ok) throw new Error(`${answer.title}. ${answer.detail}`);
-    return [response.status, answer];
+    const response = await request(`/api/v1/traces/${trace}${path}`, options);
+    return [response.status, await response.json()];
   }
 
+  /** Wait until the engine has loaded the trace, and return whether that is its original. */
   async function engineReady() {
-    const chosen = new URLSearchParams({wait: '1', args, ...(selection && {selection})});
+    const chosen = new URLSearchParams({wait: '1', args, ...(selection && {selection}), ...(chosenSource && {source: chosenSource})});
     for (;;) {
       const [status, session] = await ask(`/session?${chosen}`, {method: 'POST'});
-      if (status === 200) return;
+      if (status === 200) {
+        engineStatus = await request(STATUS, {method: 'POST'});
+        return session.source === 'original';
+      }
       if (session.state === 'waiting') showNotice('The engine waits until other engines have ended and freed memory.');
       else showNotice(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
     }
@@ -225,8 +249,9 @@
    * other systems; other versions may not support this.
    * @param {PerfettoApp} app
    * @param {string} name
+   * @param {boolean} isOriginal an original may be of these systems
    */
-  function prepare(app, name) {
+  function prepare(app, name, isOriginal) {
     const shared = Object.getPrototypeOf(app);
     const activate = shared.setActiveTrace;
     const others = app.plugins.orderedPlugins.filter(
@@ -235,7 +260,7 @@
     shared.setActiveTrace = function (/** @type {PerfettoTrace} */ opened) {
       const info = opened.traceInfo;
       const isOurs = info.source.type === 'HTTP_RPC';
-      for (const plugin of others) plugin.active = !isOurs; // a file that is opened later may be of their systems
+      for (const plugin of others) plugin.active = !isOurs || isOriginal; // a file that is opened later may be of their systems
       if (isOurs) {
         info.traceTitle = name;
         info.traceUrl = `${location.origin}/traces/${trace}`;
@@ -280,11 +305,11 @@
   (async () => {
     try {
       const [, {name: whole}] = await ask('');
-      const name = selection ? `${whole} (cut)` : whole;
+      const name = selection ? `${whole} (cut)` : chosenSource ? `${whole} (original)` : whole;
       document.title = `${name} - Perfetto UI`;
-      const [app] = await Promise.all([uiReady(), engineReady()]);
-      prepare(app, name);
-      (await timeline).arrangeTimelines(app);
+      const [app, isOriginal] = await Promise.all([uiReady(), engineReady()]);
+      prepare(app, name, isOriginal);
+      if (!isOriginal) (await timeline).arrangeTimelines(app); // it needs the tables that come with columns
       app.openTraceFromHttpRpc();
       showNotice('');
       await openAt(app);

@@ -27,8 +27,9 @@ export function perfettoOf(id, selection = {}) {
  * Address of a selection of a trace as a file.
  * @param {string} id
  * @param {TraceSelection} selection
+ * @param {string} format
  */
-export const downloadOf = (id, selection = {}) => `${api("traces", id, "download")}?${["format=json.gz", selectionIn(selection)].filter(Boolean).join("&")}`;
+export const downloadOf = (id, selection = {}, format = "json.gz") => `${api("traces", id, "download")}?${[`format=${format}`, selectionIn(selection)].filter(Boolean).join("&")}`;
 
 /**
  * Make a link that opens a selection in the Perfetto UI.

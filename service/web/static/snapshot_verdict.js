@@ -2,8 +2,10 @@
 import { deviceOf, siteLabel } from "./analyses/snapshot_pictures.js";
 import { addressOf } from "./analyses/place.js";
 import { barsOf, largest } from "./analyses/marks.js";
+import { api, pageOf } from "./api.js";
 import { el } from "./dom.js";
 import { bytes, duration, plural } from "./format.js";
+import { JobView } from "./job.js";
 import { recordsOf } from "./records.js";
 import { perfettoOf } from "./selection.js";
 import { readable } from "./units.js";
@@ -19,8 +21,8 @@ const MARGIN_NS = 1_000_000n; // shown on each side of the peak
  * @param {Trace} trace
  * @param {AnalysisAnswer} answer of the analysis `memory_snapshot`
  */
-export function snapshotVerdict(trace, { tables }) {
-  const [devices, stacks, leaks, ooms] = ["devices", "peak_stacks", "leaks", "ooms"].map((name) => recordsOf(tables[name]));
+export function snapshotVerdict(trace, { tables, notes }) {
+  const [devices, stacks, leaks, ooms, steps, sources] = ["devices", "peak_stacks", "leaks", "ooms", "steps", "step_sources"].map((name) => recordsOf(tables[name]));
   const used = devices.filter((row) => Number(row.peak_bytes) > 0 || Number(row.ooms) > 0);
   const sentences = used.slice(0, DEVICES_MAX).map((row) => el("p", { class: "verdict-sentence", "data-testid": "verdict-sentence" }, peakOf(trace, row, stacks)));
   const more = used.length > DEVICES_MAX ? [el("p", { class: "muted small" }, `And ${plural(used.length - DEVICES_MAX, "more GPU")}; the analysis has all.`)] : [];
@@ -30,7 +32,39 @@ export function snapshotVerdict(trace, { tables }) {
   const items = [...ooms.slice(0, 1).map((row) => failureOf(row, failures)), ...largest(leaks, "left_bytes", LEAKS_MAX).map((row) => leakOf(row, used.length > 1))];
   const found = items.length > 0 ? [el("h3", {}, "What stands out"), el("ul", { class: "advice", "data-testid": "snapshot-findings" }, items)] : [];
   const analysis = el("p", { class: "small" }, el("a", { href: addressOf({ name: "memory_snapshot", steps: "", options: {} }), "data-testid": "verdict-analysis" }, "All about this memory: over time, by stack, by segment"));
-  return [...empty, ...sentences, ...more, ...(bars ? [bars] : []), ...found, analysis];
+  return [...empty, ...sentences, ...more, ...(bars ? [bars] : []), ...found, ...stepsOf(trace, steps, sources, notes), analysis];
+}
+
+/**
+ * The peak of each step, and the trace that has the steps. If none of the traces beside the snapshot can be used, the reason.
+ * @param {Trace} snapshot
+ * @param {Row[]} steps
+ * @param {Row[]} sources
+ * @param {string[]} notes of the answer
+ */
+function stepsOf(snapshot, steps, sources, notes) {
+  if (steps.length === 0) return sources.some(({ trace }) => trace !== null) ? [el("p", { class: "muted small", "data-testid": "snapshot-steps-from" }, notes.join(" "))] : [];
+  const several = new Set(steps.map(deviceOf)).size > 1;
+  const bars = barsOf({ title: "Most memory in each step", name: "verdict_steps", rows: steps, series: [{ kind: "mem", label: "peak", column: "peak_bytes" }], labelOf: (row) => `${row.name}${several ? ` · ${deviceOf(row)}` : ""}`, text: bytes });
+  const used = sources.find((row) => row.used === "yes");
+  const origin = used?.trace_id ? ["Steps from trace ", el("a", { href: pageOf(String(used.trace_id)) }, String(used.trace)), "."] : ["Steps from the snapshot's own annotations."];
+  return [...(bars ? [bars] : []), el("p", { class: "muted small", "data-testid": "snapshot-steps-from" }, origin), ...(used?.trace_id ? [mergeOf(snapshot, String(used.trace_id))] : [])];
+}
+
+/**
+ * A button that merges the snapshot with the trace of its rank, on the clock that both have.
+ * @param {Trace} snapshot
+ * @param {string} traceId
+ */
+function mergeOf(snapshot, traceId) {
+  const rank = Number(snapshot.rank ?? 0);
+  const button = el("button", { type: "button", class: "quiet", "data-write": true, "data-testid": "merge-snapshot", title: "The merged trace shows the snapshot beside its rank, as memory snapshot" }, "Merge both on one clock");
+  const job = new JobView(`merge of snapshot ${snapshot.id}`, { onBusy: (busy) => button.setAttribute("aria-disabled", String(busy)) });
+  button.addEventListener("click", () => {
+    if (button.getAttribute("aria-disabled") !== "true") job.start(api("traces", "merge"), { traces: [traceId, snapshot.id], ranks: [rank, rank], align: "base" });
+  });
+  job.resume();
+  return el("div", { class: "buttons" }, button, job.element);
 }
 
 /**

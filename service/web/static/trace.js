@@ -1,6 +1,7 @@
 // The page of a trace: its properties, and actions on it.
 import { startAnalyses } from "./analyses.js";
 import { Problem, api, comparePageOf, getJson, readJson, root, send, sqlPageOf } from "./api.js";
+import { showAttachments } from "./attachments.js";
 import { confirmDelete } from "./confirm.js";
 import { startCut } from "./cut.js";
 import { announce, byId, el, setText } from "./dom.js";
@@ -120,16 +121,37 @@ function settle(trace) {
   showActions(trace);
   if (trace.state === "failed" && trace.error) showProblem(byId("failure"), trace.error);
   showPanels(trace);
+  showAttachments("traces", id, new Map([[id, trace.name]])).catch((error) => {
+    if (!(error instanceof Problem)) throw error; // the trace was just deleted
+  });
   byId("contents").open = trace.state !== "ready"; // without an analysis, the facts are what the page has
   if (trace.state === "ready") {
-    startOverview(trace);
-    startAnalyses(trace, { after: startVerdict(trace) });
+    if (hasEvents(trace)) {
+      startOverview(trace);
+      startAnalyses(trace, { after: startVerdict(trace) });
+      startCut(trace, { onMade: async () => showChildren(await childrenOf(trace), trace) });
+    } else {
+      setText(byId("no-events-kinds"), unreadOf(trace)?.examples.map(({ text }) => text).join(", ") ?? "");
+      byId("no-events").hidden = false;
+      byId("contents").open = true;
+    }
     startEngine(trace);
-    startCut(trace, { onMade: async () => showChildren(await childrenOf(trace), trace) });
     startListener(trace);
     openFold();
   }
 }
+
+/**
+ * The note on packets that are no events.
+ * @param {Trace} trace
+ */
+const unreadOf = ({ health }) => health.notes?.find(({ code }) => code === "unread_packets");
+
+/**
+ * Whether the trace has events; without them, the engine loads only its original.
+ * @param {Trace} trace
+ */
+const hasEvents = ({ sources }) => sources.includes("columns");
 
 /**
  * Make the button that pins a trace, so that it is not deleted with age, or unpins it.
@@ -163,6 +185,16 @@ function showActions(trace) {
     { class: "button primary", href: perfettoOf(id), target: "_blank", rel: "noopener", "data-testid": "open-perfetto" },
     "Open in Perfetto",
   );
+  const original = trace.sources.length > 1 && unreadOf(trace)
+    ? [el(
+        "a",
+        {
+          class: "button", href: `${api("traces", id, "perfetto")}?source=original`, target: "_blank", rel: "noopener", "data-testid": "open-original",
+          title: "All packets of the file, also those that are no events here",
+        },
+        "Open the original in Perfetto",
+      )]
+    : [];
   const download = el(
     "a",
     { class: "button", href: api("traces", id, "download"), download: trace.has_original ? trace.name : "", "data-testid": "download-trace" },
@@ -175,6 +207,7 @@ function showActions(trace) {
   const sql = el("a", { class: "button", href: sqlPageOf(id), "data-testid": "open-sql" }, "SQL");
   const report = el("a", { class: "button", href: api("traces", id, "report"), target: "_blank", rel: "noopener", "data-testid": "open-report" }, "Report");
   const compare = el("a", { class: "button", href: comparePageOf(id), "data-testid": "compare-with" }, "Compare with…");
-  byId("actions").replaceChildren(...(trace.state === "ready" ? [perfetto, sql, report, compare] : []), download, pinOf(trace), remove);
+  const questions = hasEvents(trace) ? [report, compare] : [];
+  byId("actions").replaceChildren(...(trace.state === "ready" ? [perfetto, ...original, sql, ...questions] : []), download, pinOf(trace), remove);
   byId("actions").hidden = false;
 }

@@ -2,14 +2,16 @@
 // For a memory snapshot: what held the most memory.
 import { adviceOf } from "./advice.js";
 import { answerFor } from "./answer.js";
-import { Problem } from "./api.js";
+import { Problem, api, getJson } from "./api.js";
 import { stackedBars } from "./charts/stacked_bars.js";
 import { byId, el, setText } from "./dom.js";
 import { duration, stepTitle } from "./format.js";
 import { deviceTime } from "./gpu_time.js";
+import { poll } from "./poll.js";
 import { showProblem } from "./problem.js";
 import { numberOf, recordsOf } from "./records.js";
 import { snapshotVerdict } from "./snapshot_verdict.js";
+import { isFinal } from "./state.js";
 
 const DEVICES_MAX = 16; // bars; the analysis has all
 const OPERATORS_MAX = 5;
@@ -35,6 +37,7 @@ export async function startVerdict(trace) {
     if (snapshot !== null) {
       setText(byId("verdict-title"), "What holds memory");
       body.replaceChildren(...snapshotVerdict(trace, snapshot));
+      if (trace.group !== null && !hasSteps(snapshot)) awaitSteps(trace, trace.group.id, body);
       return;
     }
     const advising = answerFor(trace, "recommendations");
@@ -50,6 +53,34 @@ export async function startVerdict(trace) {
     showProblem(note, error);
     body.replaceChildren(note);
   }
+}
+
+/** @param {AnalysisAnswer} snapshot */
+const hasSteps = ({ tables }) => recordsOf(tables.steps).length > 0;
+
+/**
+ * Draw a memory snapshot again once a trace of its run becomes ready and has its steps.
+ * @param {Trace} trace
+ * @param {string} run
+ * @param {HTMLElement} body
+ */
+function awaitSteps(trace, run, body) {
+  let known = "";
+  poll(async () => {
+    try {
+      /** @type {Group} */
+      const { ranks } = await getJson(api("groups", run));
+      const ready = ranks.filter(({ state }) => state === "ready").map(({ trace: id }) => id).join();
+      const snapshot = ready === known ? null : await answerFor(trace, "memory_snapshot");
+      known = ready;
+      if (snapshot === null || !hasSteps(snapshot)) return ranks.some((rank) => !isFinal(rank));
+      body.replaceChildren(...snapshotVerdict(trace, snapshot));
+      return null;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      return error.status >= 400 && error.status < 500 ? null : false; // such as a run that was deleted
+    }
+  });
 }
 
 /**

@@ -13,6 +13,7 @@ from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import scope_of
 from service.cutting.source import Source
+from service.jobs.ingest import ingest
 from service.store.folder import MEMORY, size_of
 from service.trace.selection import Selection
 from tests.analysis.test_memory import CAPTURED
@@ -39,6 +40,31 @@ def test_file_of_the_ingest_has_what_the_events_have(source: Source, columns: Pa
     from_file = changes_of(columns, source)
     assert len(from_file) > 10
     assert changes_of(columns, source, Selection(categories=["cpu_instant_event"])).equals(from_file)
+
+
+def test_file_has_uncommon_numbers_as_the_events_have_them(tmp_path: Path) -> None:
+    arguments = [
+        '{"Bytes": 512, "Total Allocated": 1024, "Device Type": 1, "Device Id": 0, "Addr": 99}',
+        '{"Bytes": "512", "Total Allocated": 1e3, "Total Reserved": 1.5, "Device Id": null}',
+        '{"Bytes": 99999999999999999999, "Addr": 9223372036854775807, "Device Type": 1, "Device Type": 2}',
+        '{"\\u0042ytes": -0}',
+        "{}",
+    ]
+    events = [
+        f'{{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": {at}, "args": {args}}}'
+        for at, args in enumerate(arguments)
+    ]
+    for place, few in enumerate((events, events[:1], events[3:])):
+        path = tmp_path / f"{place}.json"
+        path.write_text(f'{{"traceEvents": [{", ".join(few)}]}}')
+        columns = tmp_path / f"columns{place}"
+        with path.open("rb") as original:
+            summary = ingest(original, columns, path.name, lambda _: None)
+        source = Source(columns, path.name, summary, "")
+        from_file = changes_of(columns, source)
+        assert len(from_file) == len(few)
+        (columns / MEMORY).unlink()
+        assert changes_of(columns, source).equals(from_file)
 
 
 def test_missing_file_is_written_by_the_first_question(source: Source, columns: Path) -> None:

@@ -14,11 +14,16 @@ _MODULES = {
     "MergeTask": "derive",
     "OverlayTask": "derive",
     "ExportTask": "documents",
+    "PerfettoTask": "documents",
     "RenderTask": "documents",
+    "OriginalTask": "documents",
     "AnswerTask": "questions",
     "ApplicableTask": "questions",
+    "MatchTask": "questions",
     "OpeningTask": "questions",
     "PrepareTask": "questions",
+    "DatasetTask": "datasets",
+    "FleetQuestionTask": "datasets",
 }
 """The module of each task. A child imports only the modules of its own tasks."""
 

@@ -70,6 +70,41 @@ class ExportTask:
 
 
 @dataclass(frozen=True)
+class PerfettoTask:
+    """Write a trace as Perfetto's protobuf; see `service.rendering.pftrace.document.pftrace`.
+
+    Attributes:
+        columns: the folder of the trace's columns.
+        summary: the trace's summary, as in the catalog.
+        pack: whether to compress the packets with gzip.
+        redact: whether to hide secrets.
+        cut: the part of the trace to write; None for the whole trace.
+    """
+
+    columns: Path
+    summary: Summary
+    pack: bool = False
+    redact: bool = False
+    cut: Cut | None = None
+
+    def run(self) -> Generator[bytes, None, None]:
+        """Yield the packets in pieces.
+
+        Raises:
+            SelectionError: the cut's selection is invalid or matches no event.
+            FormatUnavailable: the trace does not fit the format.
+            ExportFailed: the columns can't be read.
+            DiskFull: the disk has no room.
+        """
+        from service.rendering.pftrace.document import pftrace
+        from service.store.export import packed
+
+        selection, source = (None, "") if self.cut is None else (self.cut.selection, self.cut.source)
+        pieces = pftrace(self.columns, self.summary, selection=selection, source=source, redact=self.redact)
+        yield from packed(pieces) if self.pack else pieces
+
+
+@dataclass(frozen=True)
 class RenderTask:
     """Write the document that an engine loads; see `service.rendering.document.render`.
 
@@ -98,3 +133,37 @@ class RenderTask:
         rendered = RenderReport()
         yield from render(self.columns, self.summary, rendered, selection=self.selection, args=self.args)
         return rendered
+
+
+@dataclass(frozen=True)
+class OriginalTask:
+    """Decompress the original of a trace, which an engine loads as it is.
+
+    Attributes:
+        path: its path, or the URL of an object.
+        mark: the mark of an original that other programs can change; see `service.store.original_files`.
+    """
+
+    path: str
+    mark: str | None = None
+
+    def run(self) -> Generator[bytes, None, None]:
+        """Yield the decompressed bytes.
+
+        Raises:
+            SourceUnavailable: the original is missing.
+            OriginalChanged: it was changed since it became a trace.
+            BadCompression, Truncated: it is damaged or cut.
+            LocationError: the bucket can't be used.
+        """
+        from service.store.original_files import check_original, open_original
+        from service.streaming.codec import decompressed
+        from service.trace.errors import SourceUnavailable
+
+        try:
+            file = open_original(self.path, self.mark)
+        except FileNotFoundError as error:
+            raise SourceUnavailable("The original is gone from the data folder.") from error
+        with file:
+            yield from decompressed(file)
+            check_original(file, self.path, self.mark)

@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415 - the server loads no numba, and each child loads only the code of its own tasks
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -18,14 +19,15 @@ class IngestTask(Task[Summary]):
 
     Attributes:
         received: path of the file while it is being received.
-        original: path of the file once it is kept.
+        original: path of the file once it is kept, or URL of an object.
         columns: the folder to create.
         name: file name of the trace.
-        mark: mark of an original that other programs can change; see `service.store.external_files`.
+        mark: mark of an original that other programs can change; see `service.store.external_files` and
+            `service.store.external_objects`.
     """
 
     received: Path
-    original: Path
+    original: str
     columns: Path
     name: str
     mark: str | None = None
@@ -47,10 +49,11 @@ class IngestTask(Task[Summary]):
 
         Raises:
             IngestError: the file can't be read as a trace, or has changed.
+            LocationError: the bucket of the original can't be used.
             DiskFull: the disk has no room for the columns.
         """
         from service.jobs.ingest import ingest
-        from service.store.external_files import check_unchanged
+        from service.store.original_files import check_original
         from service.streaming.codec import READ_SIZE
 
         source = self._open()
@@ -58,17 +61,14 @@ class IngestTask(Task[Summary]):
         file: BufferedReader = BufferedReader(source, READ_SIZE)
         with file:
             summary = ingest(file, self.columns, self.name, on_progress)
-            if self.mark:
-                check_unchanged(source.fileno(), self.mark)
+            check_original(source, self.original, self.mark)
         return summary
 
     def _open(self) -> GrowingFile:
         """Open the file while it is received or, if it is no longer there, the original; raises `OriginalChanged`."""
-        from service.store.external_files import open_unchanged
+        from service.store.original_files import open_original
 
-        if self.mark:
-            return GrowingFile(open_unchanged(self.original, self.mark))
-        try:
-            return GrowingFile(self.received)
-        except FileNotFoundError:
-            return GrowingFile(self.original)
+        if self.mark is None:
+            with suppress(FileNotFoundError):
+                return GrowingFile(self.received)
+        return GrowingFile(open_original(self.original, self.mark))

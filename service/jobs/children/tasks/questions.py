@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from service.formats.execution_trace import ExecutionTraceFile
 from service.jobs.children.tasks.base import OnProgress, Task, ignore
+from service.store.step_traces import StepTrace
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
 from service.trace.summary import Summary
@@ -28,6 +30,8 @@ class AnalysedTrace:
         selection: the part of the trace to analyse; None for the whole trace.
         name: the trace's file name.
         is_base: whether the other traces are compared with this one.
+        execution_traces: files beside it that may have the shapes of its operators, the best first.
+        step_traces: traces beside it that may have its steps, if it is a memory snapshot.
     """
 
     columns: Path
@@ -35,6 +39,8 @@ class AnalysedTrace:
     selection: Selection | None = None
     name: str = ""
     is_base: bool = False
+    execution_traces: tuple[ExecutionTraceFile, ...] = ()
+    step_traces: tuple[StepTrace, ...] = ()
 
     def asked(self) -> "AnalysisInput":
         """Return the trace as the input of an analysis, with the complete lists in its summary."""
@@ -42,7 +48,15 @@ class AnalysedTrace:
         from service.store.lists import whole_summary
 
         summary = whole_summary(self.summary, self.columns)
-        return AnalysisInput(self.columns, summary, self.selection, self.name, is_base=self.is_base)
+        return AnalysisInput(
+            self.columns,
+            summary,
+            self.selection,
+            self.name,
+            is_base=self.is_base,
+            execution_traces=self.execution_traces,
+            step_traces=self.step_traces,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,13 +90,15 @@ class AnswerTask:
             ExportFailed: the columns can't be read.
         """
         from service.analysis.answers import answer_question, parameters_of, question_of
+        from service.analysis.forms import chosen_tables
         from service.analysis.table import Page
 
         question = question_of(self.question)
+        parameters = parameters_of(question, self.parameters)
+        tables = chosen_tables(question, self.form, self.tables)
         traces = [trace.asked() for trace in self.traces]
-        return answer_question(question, parameters_of(question, self.parameters), traces, readings).form(
-            self.form, self.tables, Page(self.limit, self.offset)
-        )
+        answer = answer_question(question, parameters, traces, readings, tables)
+        return answer.form(self.form, tables, Page(self.limit, self.offset))
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,26 @@ class ApplicableTask:
         from service.analysis.answers import applicable
 
         return orjson.dumps(applicable(self.trace.asked(), readings))
+
+
+@dataclass(frozen=True)
+class MatchTask:
+    """Compare an execution trace with a trace; see `service.analysis.facts.execution_traces`.
+
+    Attributes:
+        trace: the trace, with one execution trace.
+    """
+
+    trace: AnalysedTrace
+
+    def run(self, readings: "ReadingCache") -> bytes:
+        """Return the JSON of the `Match`; raises `ExportFailed` if the columns can't be read."""
+        from service.analysis.facts.execution_traces import gained_shapes_of
+        from service.analysis.facts.scope import scope_of
+
+        with readings.of(self.trace.asked()) as reading, scope_of(reading) as scope:
+            [match] = gained_shapes_of(scope).matches
+            return orjson.dumps(match)
 
 
 @dataclass(frozen=True)
@@ -154,5 +190,5 @@ class PrepareTask(Task[int]):
             return keep_answers(AnalysedTrace(self.columns, self.summary).asked(), readings)
 
 
-Question = AnswerTask | ApplicableTask | OpeningTask
+Question = AnswerTask | ApplicableTask | MatchTask | OpeningTask
 """Tasks of the analysis child."""

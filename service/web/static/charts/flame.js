@@ -7,7 +7,8 @@ import { hideTooltip, withTooltip } from "./tooltip.js";
 /** @typedef {{ key: string, parent: string | null, label: string, value: number, note?: string }} Frame */
 /** @typedef {Frame & { children: Node[], above: Node | null, depth: number }} Node */
 
-const ROW = 21, CHARACTER = 6.6; // pixels
+const ROW = 21, CHARACTER = 6.6, PADDING = 4; // pixels
+const SHORTEST = 4; // characters of a label that is drawn
 const THINNEST = 0.5; // pixels of a frame that is drawn
 const COLORS = 8;
 
@@ -72,13 +73,13 @@ export function flame({ title, name, frames, text }) {
    */
   function mark(node, x, size, row) {
     const share = whole.value > 0 ? `, ${((100 * node.value) / whole.value).toFixed(1)} % of all` : "";
-    const length = Math.floor((size - 8) / CHARACTER);
-    const label = node.label.length <= length ? node.label : length > 3 ? `${node.label.slice(0, length - 1)}…` : "";
+    const room = size - 2 * PADDING;
+    const isNamed = room > Math.min(node.label.length, SHORTEST) * CHARACTER;
     const frame = svg(
       "g",
       { class: "frame", role: "button", tabindex: node === focused || (focused === whole && node === whole.children[0]) ? 0 : -1, "aria-label": `${node.label}: ${text(node.value)}${share}`, "data-key": node.key },
       svg("rect", { class: `c${colorOf(node.label)}`, x, y: row * ROW, width: Math.max(THINNEST, size - 1), height: ROW - 1, "data-bar": node.key, "data-value": node.value }),
-      svg("text", { x: x + 4, y: row * ROW + 15 }, label),
+      isNamed ? svg("svg", { x: x + PADDING, y: row * ROW, width: room, height: ROW }, svg("text", { x: 0, y: 15 }, node.label)) : null, // it cuts what is drawn, and keeps the words
     );
     frame.addEventListener("click", () => zoom(node === shown ? (node.above ?? whole) : node));
     frame.addEventListener("keydown", (event) => move(/** @type {KeyboardEvent} */ (event), node));

@@ -1,6 +1,8 @@
 // The rows of the overview, with their labels.
 import { CURVE, LANE } from "./draw.js";
 
+const UNKNOWN_TYPE = "-1"; // what a file says whose changes of memory name no device
+
 /** @import { Frame, Lane } from "./frame.js" */
 /** @import { Row } from "./draw.js" */
 
@@ -13,7 +15,8 @@ import { CURVE, LANE } from "./draw.js";
 export function rowsOf(frame, trace) {
   const lanes = frame.lanes.map((lane) => /** @type {Row} */ ({ kind: "lane", label: labelOf(lane.lane, trace), short: shortOf(lane.lane), lane, height: LANE }));
   const curves = frame.curves.map((curve) => {
-    const device = curve.device < 0 ? curve.device_type : `${curve.device_type} ${curve.device}`;
+    const type = curve.device_type === UNKNOWN_TYPE ? "unknown device" : curve.device_type;
+    const device = curve.device < 0 ? type : `${type} ${curve.device}`;
     return /** @type {Row} */ ({ kind: "curve", label: `${rankOf(curve.rank, trace)}Memory · ${device}`, short: device, curve, height: CURVE });
   });
   const isStream = (/** @type {Row} */ row) => row.kind === "lane" && row.lane.lane.kind === "stream";

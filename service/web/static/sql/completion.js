@@ -1,6 +1,6 @@
 // Completion of names in the editor: keywords, and the tables, columns and modules of the trace's engine.
 import { Problem, api, getJson, query, readJson } from "../api.js";
-import { chosenArgs } from "../args.js";
+import { chosenArgs, chosenSource, chosenView } from "../args.js";
 import { byId, el } from "../dom.js";
 
 /** @typedef {{ name: string, of: string }} Word `of` says what the name is: "table", or the table of a column */
@@ -12,7 +12,8 @@ const LIST = 260; // pixels that the list takes
 const KEYWORDS = `SELECT FROM WHERE GROUP BY ORDER LIMIT HAVING JOIN LEFT USING AS ON AND OR NOT IN LIKE GLOB BETWEEN CASE WHEN THEN ELSE END
   DISTINCT COUNT SUM AVG MIN MAX CAST NULL IS WITH RECURSIVE UNION ALL OVER PARTITION DESC ASC EXTRACT_ARG INCLUDE PERFETTO MODULE`;
 const MODULES = ["backward", "collectives", "kernels", "memory", "nesting", "ops", "steps", "trace"].map((name) => `torch.${name}`);
-const SCHEMA = `${MODULES.map((name) => `INCLUDE PERFETTO MODULE ${name};`).join("\n")}
+const INCLUDES = MODULES.map((name) => `INCLUDE PERFETTO MODULE ${name};`).join("\n"); // they need the tables that come with columns
+const SCHEMA = `
 SELECT t.name AS tab, c.name AS col
 FROM (SELECT name FROM sqlite_master WHERE type IN ('table', 'view') UNION SELECT name FROM perfetto_tables) AS t, pragma_table_info(t.name) AS c
 WHERE t.name NOT GLOB '_*'`;
@@ -27,7 +28,7 @@ export function startCompletion(trace, input) {
   /** @type {Word[]} */
   let words = [...KEYWORDS.split(/\s+/).map((name) => ({ name, of: "keyword" })), ...MODULES.map((name) => ({ name, of: "module" }))];
   let chosen = 0;
-  let isRead = false;
+  let readOf = ""; // the source whose names were read
 
   /** @param {boolean} isAsked whether the user asked for suggestions of any length */
   function suggest(isAsked = false) {
@@ -98,18 +99,18 @@ export function startCompletion(trace, input) {
     }
   });
 
-  /** Read the names of the engine's tables and columns, once; the engine must be ready. */
+  /** Read the names of the engine's tables and columns, once for each source; the engine must be ready. */
   async function readSchema() {
-    if (isRead) return;
-    isRead = true;
+    if (readOf === chosenSource()) return;
+    readOf = chosenSource();
     try {
       const signal = AbortSignal.timeout(60_000);
-      const answer = await query(trace.id, { sql: SCHEMA, limit: null, args: chosenArgs() }, { signal, onLoading: () => {} });
+      const answer = await query(trace.id, { sql: readOf === "columns" ? INCLUDES + SCHEMA : SCHEMA, limit: null, ...chosenView() }, { signal, onLoading: () => {} });
       words = wordsOf((await readJson(answer)).rows, words);
       input.dataset.words = String(words.length);
     } catch (error) {
       if (!(error instanceof Problem) && error.name !== "TimeoutError") throw error;
-      isRead = false; // keywords are still offered, and the next answer tries again
+      readOf = ""; // keywords are still offered, and the next answer tries again
     }
   }
 
@@ -124,7 +125,7 @@ export function startCompletion(trace, input) {
  */
 async function readIfReady({ id }, readSchema) {
   const { sessions } = await getJson(api("sessions"));
-  const isReady = sessions.some((/** @type {Session} */ session) => session.trace === id && session.state === "ready" && session.selection === null && session.args === chosenArgs());
+  const isReady = sessions.some((/** @type {Session} */ session) => session.trace === id && session.state === "ready" && session.selection === null && session.args === chosenArgs() && session.source === chosenSource());
   if (isReady) await readSchema();
 }
 

@@ -22,6 +22,19 @@ ORDER BY self_ns DESC
 LIMIT 50`,
 };
 
+const TIME_ON_CPUS = {
+  label: "Time of threads on CPUs",
+  sql: `SELECT process.pid, process.name AS process, thread.tid, thread.name AS thread,
+       count(*) AS turns, sum(sched.dur) AS dur_ns
+FROM sched
+JOIN thread USING (utid)
+LEFT JOIN process USING (upid)
+WHERE sched.dur > 0 AND thread.tid > 0
+GROUP BY utid
+ORDER BY dur_ns DESC
+LIMIT 50`,
+};
+
 /** @type {{ topic: string, queries: Example[] }[]} */
 export const EXAMPLES = [
   {
@@ -120,6 +133,7 @@ LIMIT 10000`,
   {
     topic: "The trace itself",
     queries: [
+      TIME_ON_CPUS,
       {
         label: "Time by thread and stream",
         sql: `SELECT process.pid, process.name AS process, thread.tid, thread.name AS thread,
@@ -143,7 +157,11 @@ ORDER BY value DESC`,
 ];
 
 /**
- * The first example to show: the kernels of a trace, or its operators if it has no kernels.
+ * The first example to show: the kernels of a trace, or its operators if it has no kernels; of a trace without events,
+ * what the scheduler did.
  * @param {Trace} trace
  */
-export const firstExample = ({ counts }) => (Number(counts["X|kernel"] ?? 0) > 0 ? TOP_KERNELS : TOP_OPERATORS);
+export function firstExample({ counts, sources }) {
+  if (!sources.includes("columns")) return TIME_ON_CPUS;
+  return Number(counts["X|kernel"] ?? 0) > 0 ? TOP_KERNELS : TOP_OPERATORS;
+}

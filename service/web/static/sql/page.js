@@ -1,7 +1,7 @@
 // The SQL page of a trace: an editor with completion, queries to choose from, and the result as a chart and a table.
 import { Problem, api, getJson, pageOf } from "../api.js";
-import { chooseArgs } from "../args.js";
-import { byId, copy } from "../dom.js";
+import { chooseArgs, chooseSource, chosenSource } from "../args.js";
+import { byId, copy, el } from "../dom.js";
 import { showProblem } from "../problem.js";
 import { startCompletion } from "./completion.js";
 import { startLibrary } from "./library.js";
@@ -10,6 +10,7 @@ import { firstExample } from "./examples.js";
 
 const id = byId("trace").dataset.id ?? "";
 const argsChoice = byId("sql-args");
+const sourceChoice = byId("sql-source");
 
 start();
 
@@ -36,6 +37,7 @@ function startQueries(trace) {
   if ([...argsChoice.options].some(({ value }) => value === args)) argsChoice.value = args;
   chooseArgs(argsChoice.value);
   argsChoice.addEventListener("change", () => chooseArgs(argsChoice.value));
+  startSources(trace, parameters.get("source"));
   input.value = parameters.get("q") ?? sessionStorage.getItem(`sql of ${id}`) ?? firstExample(trace).sql;
   byId("sql").hidden = false;
   const completion = startCompletion(trace, input);
@@ -53,13 +55,31 @@ function startQueries(trace) {
 }
 
 /**
- * Return the address of this page with a query and the chosen arguments.
+ * Offer the sources of a trace that has several, and choose that of the address, or the default.
+ * @param {Trace} trace
+ * @param {string | null} wanted
+ */
+function startSources({ sources }, wanted) {
+  sourceChoice.replaceChildren(...sources.map((source) => el("option", { value: source }, source)));
+  sourceChoice.value = sources.find((source) => source === wanted) ?? sources[0];
+  byId("sql-source-label").hidden = sources.length === 1;
+  const choose = () => {
+    chooseSource(/** @type {Source} */ (sourceChoice.value));
+    argsChoice.disabled = chosenSource() === "original"; // it has all arguments
+  };
+  sourceChoice.addEventListener("change", choose);
+  choose();
+}
+
+/**
+ * Return the address of this page with a query, and the chosen arguments or source.
  * @param {string} sql
  */
 function addressOf(sql) {
   const url = new URL(location.href);
   const parameters = new URLSearchParams({ q: sql });
-  if (argsChoice.value !== "all") parameters.set("args", argsChoice.value);
+  if (chosenSource() === "original") parameters.set("source", "original");
+  else if (argsChoice.value !== "all") parameters.set("args", argsChoice.value);
   url.search = parameters.toString();
   return url.href;
 }

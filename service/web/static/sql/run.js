@@ -1,6 +1,6 @@
 // Runs one query at a time, and shows its progress, its error, its chart and its rows.
 import { Problem, api, query, readJson } from "../api.js";
-import { chosenArgs } from "../args.js";
+import { chosenArgs, chosenSource, chosenView } from "../args.js";
 import { byId, el, save, setText } from "../dom.js";
 import { progressOf } from "../engine.js";
 import { bytes, count, plural } from "../format.js";
@@ -53,7 +53,7 @@ export function startSql(trace, { onRun, onAnswer }) {
   const askRows = () =>
     run(async (sql, signal) => {
       const limit = Number(byId("sql-limit").value);
-      const answer = await query(trace.id, { sql, limit, args: chosenArgs() }, { signal, onLoading });
+      const answer = await query(trace.id, { sql, limit, ...chosenView() }, { signal, onLoading });
       setText(byId("sql-said"), "Receiving rows…");
       const result = await readJson(answer);
       showResult(trace, result);
@@ -63,10 +63,10 @@ export function startSql(trace, { onRun, onAnswer }) {
 
   const askCsv = () =>
     run(async (sql, signal) => {
-      const answer = await query(trace.id, { sql, limit: null, args: chosenArgs() }, { signal, onLoading, accept: "text/csv" });
+      const answer = await query(trace.id, { sql, limit: null, ...chosenView() }, { signal, onLoading, accept: "text/csv" });
       setText(byId("sql-said"), "Receiving CSV…");
       const blob = await answer.blob();
-      save(blob, `${trace.name.replace(/\.(pt\.)?(trace\.)?json(\.\w+)?$/, "")}.csv`);
+      save(blob, `${trace.name.replace(/\.(pt\.)?(trace\.)?(json|pftrace)(\.\w+)?$/, "")}.csv`);
       return `Saved ${bytes(blob.size)} of CSV.`;
     });
 
@@ -103,6 +103,7 @@ function showResult(trace, result) {
  */
 function sliceLinks(trace, { columns }) {
   const names = columns.map(({ name }) => name);
+  if (chosenSource() === "original") return undefined; // many of its tables have these columns
   if (!SLICE_COLUMNS.every((name) => names.includes(name))) return undefined;
   const index = names.indexOf("id");
   return (/** @type {Value[]} */ row) => {

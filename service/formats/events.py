@@ -3,13 +3,16 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from service.formats.nsys.identifiers import Flags, Ints
 from service.streaming.schema import SCHEMA
 
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 WORD = pa.dictionary(pa.int32(), pa.string())
-_DIGITS = 3  # decimals of a time in µs, so that it is exact
+NANOSECONDS, MICROSECONDS = 3, 0
+"""Decimals of times in µs, as an export writes them."""
 
 
 def events(
@@ -19,7 +22,8 @@ def events(
     cat: str | pa.Array | None = None,
     name: str | pa.Array,
     ts: Ints | None = None,
-    dur: Ints | None = None,
+    dur: Ints | pa.Array | None = None,
+    digits: int = NANOSECONDS,
     **columns: Any,
 ) -> pa.RecordBatch:
     """Return a batch of events.
@@ -30,7 +34,8 @@ def events(
         cat: their category, or the category of each.
         name: their name, or the name of each.
         ts: start of each in ns.
-        dur: duration of each in ns.
+        dur: duration of each in ns; null where there is none.
+        digits: decimals of these times in µs.
         columns: other columns of the schema, as arrays; a single text stands for all events.
     """
     filled = columns | {
@@ -42,7 +47,8 @@ def events(
     }
     for key, times in (("ts", ts), ("dur", dur)):
         if times is not None:
-            filled |= {f"{key}_ns": times, f"{key}_digits": np.full(count, _DIGITS, np.int8)}
+            missing = times.is_null().to_numpy(zero_copy_only=False) if isinstance(times, pa.Array) else None
+            filled |= {f"{key}_ns": times, f"{key}_digits": pa.array(np.full(count, digits, np.int8), mask=missing)}
     arrays = [_array(filled.get(field.name), field.type, count) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 

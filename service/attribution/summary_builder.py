@@ -1,0 +1,70 @@
+"""Builder of a trace's summary."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from service.attribution.file import make_links, match_events
+from service.attribution.links import LinkBuilder
+from service.store.census import Census
+from service.store.parts import Part
+from service.streaming.scan.nesting import Nesting
+from service.trace.health import Health
+from service.trace.summary import ExternalIdKind, Summary
+
+
+class SummaryBuilder:
+    """Builder of the summary and the links of a trace; takes its events while they are written, in order of time."""
+
+    def __init__(self) -> None:
+        self._parts = self._rows = 0
+        self._nesting = Nesting()
+        self._links = LinkBuilder()
+        self._census = Census()
+
+    def add(self, events: pa.Table) -> None:
+        """Add the next events; dictionary columns have one chunk."""
+        if not len(events):
+            return
+        part = Part(self._parts, self._rows, events)
+        self._parts, self._rows = self._parts + 1, self._rows + len(events)
+        self._nesting.add(events)
+        self._links.add(part)
+        self._census.add(part)
+
+    def summary(
+        self,
+        columns: Path,
+        envelope: Mapping[str, Any],
+        health: Health,
+        *,
+        file_name: str,
+        packed: str | None,
+        external_ids: ExternalIdKind,
+    ) -> Summary:
+        """Write the file of links, and return the summary, without its counts of events and its health.
+
+        Args:
+            columns: folder of the trace's columns, which are written.
+            envelope: the document's members except for its events.
+            health: the trace's health so far, to which anomalies of the events are added.
+            file_name: name of the trace's file, which may contain the rank.
+            packed: format of the trace's file, or None if there is no file.
+            external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
+
+        Raises:
+            DiskFull: the disk has no room.
+            ExportFailed: the events cannot be read.
+        """
+        for code, count in (("overlaps", self._nesting.overlaps), ("ties", self._nesting.ties)):
+            if count:
+                health.add(code, count=count)
+        with ThreadPoolExecutor(1, "links") as thread:
+            matching = thread.submit(match_events, columns, self._links, external_ids)
+            summary = self._census.summary(columns, envelope, health, file_name=file_name, packed=packed)
+            matches = matching.result()
+        summary.attribution = make_links(columns, summary, matches).summary()
+        return summary

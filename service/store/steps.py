@@ -1,0 +1,38 @@
+"""Steps of a trace: its host annotations ``ProfilerStep#N``."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import duckdb
+
+from service.store.database import END
+from service.trace.summary import GPU_CATEGORIES, Step, key_of
+
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+_STEPS = f"""
+SELECT name, ts_ns, {END}, cat, pid, pid_text, tid, tid_text FROM events
+WHERE ph = 'X' AND starts_with(name, 'ProfilerStep#') AND ts_ns NOTNULL
+ORDER BY ts_ns, {END} DESC, position
+"""  # noqa: S608 - made of constants
+
+
+def steps_in(db: duckdb.DuckDBPyConnection) -> list[Step]:
+    """Return the steps that host annotations in ``events`` mark, by start; of equal starts the longest comes first."""
+    return steps_of(db.execute(_STEPS).fetchall())
+
+
+def steps_of(rows: Iterable[tuple[Any, ...]]) -> list[Step]:
+    """Return the steps among slices, given as rows of the columns of `_STEPS`."""
+    return [
+        {
+            "number": int(match[1]),
+            "name": name,
+            "start_ns": start,
+            "end_ns": end,
+            "pid": key_of(pid, pid_text),
+            "tid": key_of(tid, tid_text),
+        }
+        for name, start, end, category, pid, pid_text, tid, tid_text in rows
+        if category not in {"gpu_user_annotation", *GPU_CATEGORIES} and (match := _STEP.fullmatch(name))
+    ]

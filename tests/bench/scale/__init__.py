@@ -1,0 +1,1 @@
+"""Growth of an ingest: a simulation whose parameters are measured; see `docs/scale.md`."""
