@@ -17,7 +17,8 @@ import pytest
 
 from service import __version__
 from tests import openapi
-from tests.http.conftest import ENDLESS, ENDLESS_ROWS, free_port
+from tests.http.conftest import ENDLESS, ENDLESS_ROWS
+from tests.ports import free_port
 from tests.server import Server
 from tests.waiting import PATIENCE_S, until
 

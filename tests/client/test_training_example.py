@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.conftest import free_port
+from tests.ports import free_port
 from tests.server import Server
 from tests.waiting import PATIENCE_S, until
 

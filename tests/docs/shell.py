@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.docs.pages import EXAMPLES, ROOT
-from tests.http.conftest import free_port
+from tests.ports import free_port
 from tests.server import Server
 
 COLUMNS = 120

@@ -16,7 +16,8 @@ import pytest
 
 from service.fleet.dataset import Dataset
 from service.store.locations.location import Location, location_of
-from tests.fleet.test_workers import DASK, free_port, listens
+from tests.fleet.test_workers import DASK, listens
+from tests.ports import free_port
 from tests.store.s3 import S3Server, program, until_it_has_room
 from tests.traces import TraceShape, write_trace
 from tests.waiting import until

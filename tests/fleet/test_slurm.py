@@ -14,8 +14,8 @@ from service.fleet.workers.request import Slurm, WorkersRequest
 from service.fleet.workers.start import workers_of
 from service.store.locations.location import Location
 from tests.fleet import slurm
-from tests.fleet.test_workers import free_port
 from tests.fleet.work import Kills, Square
+from tests.ports import free_ports
 from tests.traces import TraceShape, write_trace
 from tests.waiting import until
 
@@ -31,7 +31,7 @@ RANKS = 12
 @pytest.fixture(scope="module")
 def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkersRequest]:
     folder = tmp_path_factory.mktemp("slurm")
-    with slurm.running(folder, [free_port() for _ in range(4)]) as environment, pytest.MonkeyPatch.context() as patch:
+    with slurm.running(folder, free_ports(4)) as environment, pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
         (folder / "jobs").mkdir()

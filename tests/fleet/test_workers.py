@@ -29,6 +29,7 @@ from service.trace.errors import (
     WorkerDied,
 )
 from tests.fleet.work import Fails, Kills, Square, WaitsFor
+from tests.ports import free_port
 from tests.waiting import until
 
 DASK = Path(sys.executable).parent / "dask"
@@ -73,11 +74,6 @@ def worker(port: int, *more: str, scheme: str = "tcp") -> Any:
     return dask(
         "worker", address, "--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--nthreads", "1", *more
     )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def listens(port: int) -> bool:

@@ -1,12 +1,10 @@
 """Fixtures of the HTTP tests: a trace on the shared server, and requests that no client library sends."""
 
 import os
-import random
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -44,14 +42,6 @@ def sent_raw(server: Server, request: bytes) -> bytes:
     with connected(server) as connection:
         connection.sendall(request)
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
-
-
-def free_port() -> int:
-    """Return a free port that the kernel gives to no program that asks for any port."""
-    for port in random.sample(range(12_000, 32_000), 1_000):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    pytest.fail("no port is free")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from service.http.routes.listener import ORIGINS
 from service.http.server import listening as listening_module
 from service.http.server.listening import bind
 from service.settings import Settings
-from tests.http.conftest import free_port
+from tests.ports import free_port
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 from tests.waiting import PATIENCE_S

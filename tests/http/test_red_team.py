@@ -17,7 +17,8 @@ from websockets.typing import Origin
 from service.engine.relay import FILE_PIECE_MAX
 from service.engine.trace_processor import wire
 from service.http.routes.perfetto import NO_TRY_AGAIN
-from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected, free_port
+from tests.http.conftest import ENDLESS, ENDLESS_ROWS, connected
+from tests.ports import free_port
 from tests.server import Server
 
 pytestmark = pytest.mark.system

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from service.engine.trace_processor import wire
 from tests.conftest import scaled
-from tests.http.conftest import free_port
 from tests.http.test_red_team import DOORS, Door, Tab
+from tests.ports import free_port
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,9 +12,12 @@ import httpx
 
 from service.store.locations.location import Location
 from service.trace.errors import LocationUnavailable
+from tests.ports import free_ports
 from tests.waiting import until
 
 KEY, SECRET = "tracekey", "tracesecret"
+GRPC = 10_000
+"""Each part of the server also listens at this distance from its port."""
 
 
 def program() -> str | None:
@@ -36,7 +38,7 @@ class S3Server:
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         (folder / "s3.json").write_text(json.dumps({"identities": [{**identity, "actions": actions}]}))
         (folder / "data").mkdir()
-        self._ports = _free_ports(4)
+        self._ports = free_ports(4, pair=GRPC)
         self.url = f"http://127.0.0.1:{self._ports[-1]}"
         self.environment = {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
@@ -80,12 +82,3 @@ def _accepts(bucket: Location) -> bool:
         bucket.write("ready", b"")
         return True
     return False
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return free ports; the server also listens on each port plus 10,000."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(4 * count)]
-    ports = sorted(listener.getsockname()[1] for listener in sockets)
-    for listener in sockets:
-        listener.close()
-    return [port - 10_000 if port > 55_000 else port for port in ports][:count]

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from service.engine.trace_processor import provision
 from service.settings import Settings
-from tests.http.conftest import free_port
+from tests.ports import free_port
 from tests.server import Server
 from tests.web.conftest import CHROMIUM, SWITCHES, gated_engine
 from tests.web.folds import unfold

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from tests.fleet.test_workers import free_port, listens, scheduler, worker
+from tests.fleet.test_workers import listens, scheduler, worker
+from tests.ports import free_port
 from tests.waiting import until
 
 

@@ -18,8 +18,8 @@ from service.trace.errors import (
     WorkerDied,
 )
 from tests.fleet.serving.conftest import LoopbackCluster
-from tests.fleet.test_workers import free_port
 from tests.fleet.work import Fails, Kills, ReportsForever, Square
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.system, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]

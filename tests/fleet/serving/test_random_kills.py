@@ -9,7 +9,7 @@ import pytest
 
 from service.store.locations.location import location_of
 from tests.fleet.test_random_kills import KILLS, LONGEST_S, SHORTEST_S, Processes, cluster, s3, write_run
-from tests.fleet.test_workers import free_port
+from tests.ports import free_port
 from tests.server import Server
 from tests.store.s3 import S3Server, program
 from tests.traces import TraceShape, expected
