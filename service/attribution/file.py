@@ -1,7 +1,7 @@
 """The file of a trace's links: written once, read by every cut and analysis of the trace."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import cast
@@ -10,14 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.attribution.links import RULES, LinkBuilder, Links, Matches, link_device_events
+from service.attribution.link_builder import LinkBuilder, link_device_events
+from service.attribution.links import RULES, Links
+from service.attribution.matching import Matches
 from service.attribution.nesting import NONE, Flags
 from service.attribution.steps import NO_STEP, StepClock
 from service.store.column_files import ColumnFolder, ParquetColumns
 from service.store.folder import ATTRIBUTION, EVENTS, disk_errors, unreadable
 from service.store.parts import Parts
 from service.trace.selection import ALWAYS, Interval
-from service.trace.summary import ExternalIdKind, Summary
+from service.trace.summary import Attribution, ExternalIdKind, Summary
 
 _EXTERNAL_IDS = b"tracedock.external_ids"
 _INTS = {"row": "rows", "launch": "launches", "operator": "operators", "step": "steps"}
@@ -49,8 +51,8 @@ def match_events(columns: Path, builder: LinkBuilder, external_ids: ExternalIdKi
         return builder.match(parts.read, external_ids)
 
 
-def make_links(columns: Path, summary: Summary, matches: Matches) -> Links:
-    """Write the links of a trace next to its events, and return them.
+def write_links(columns: Path, summary: Summary, matches: Matches) -> Attribution:
+    """Write the links of a trace next to its events, and return their summary.
 
     Args:
         columns: folder of the trace's columns.
@@ -60,15 +62,19 @@ def make_links(columns: Path, summary: Summary, matches: Matches) -> Links:
     Raises:
         DiskFull: the disk has no room for the file.
     """
-    links = matches.links(StepClock(summary))
+    counts = np.zeros(len(RULES), np.int64)
+    schema = SCHEMA.with_metadata({_EXTERNAL_IDS: matches.external_ids.encode()})
     with disk_errors(), (columns / ATTRIBUTION).open("wb") as file:
-        pq.write_table(
-            _table(links), file, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=["rule"],
-            column_encoding=_ENCODINGS,
-        )  # fmt: skip
+        with pq.ParquetWriter(
+            file, schema, compression="zstd", use_dictionary=["rule"], column_encoding=_ENCODINGS
+        ) as writer:  # fmt: skip
+            for links in matches.links(StepClock(summary)):
+                writer.write_table(_table(links, schema), row_group_size=_ROW_GROUP)
+                counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
         file.flush()
         os.fsync(file.fileno())
-    return links
+    rules = {rule: count for rule, count in zip(RULES, counts.tolist(), strict=True) if count}
+    return {"external_ids": matches.external_ids, "rules": rules}
 
 
 def links_of(columns: Path, summary: Summary) -> Links:
@@ -152,7 +158,8 @@ class LinkReader:
                 self._file.fetch(missing, SCHEMA.names)
                 for group in missing:
                     self._links[group] = _links(self._file.read([group], SCHEMA.names), self._external_ids)
-        return _joined([self._links[group] for group in chosen])
+        parts = [self._links[group] for group in chosen]
+        return Links.joined(parts or [_links(SCHEMA.empty_table(), "unknown")])
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -180,24 +187,11 @@ def _links(table: pa.Table, external_ids: ExternalIdKind) -> Links:
     )
 
 
-def _joined(links: Sequence[Links]) -> Links:
-    """Join the links of consecutive row groups."""
-    if len(links) == 1:
-        return links[0]
-    if not links:
-        return _links(SCHEMA.empty_table(), "unknown")
-    arrays = {
-        name: np.concatenate([getattr(part, name) for part in links])
-        for name in ("rows", "is_work", "launches", "operators", "rules", "steps")
-    }
-    return Links(**arrays, external_ids=links[0].external_ids)
-
-
-def _table(links: Links) -> pa.Table:
+def _table(links: Links, schema: pa.Schema) -> pa.Table:
     columns = {
         name: pa.array(values, mask=values == _MISSING[name] if name in _MISSING else None)
         for name, values in ((name, getattr(links, field)) for name, field in _INTS.items())
     }
     columns["rule"] = pa.DictionaryArray.from_arrays(pa.array(links.rules.astype(np.int8)), pa.array(RULES))
     columns["is_work"] = pa.array(links.is_work)
-    return pa.table(columns, SCHEMA.with_metadata({_EXTERNAL_IDS: links.external_ids.encode()}))
+    return pa.table(columns, schema)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.attribution.file import make_links, match_events
-from service.attribution.links import LinkBuilder
+from service.attribution.file import match_events, write_links
+from service.attribution.link_builder import LinkBuilder
 from service.store.census import Census
 from service.store.parts import Part
 from service.streaming.scan.nesting import Nesting
@@ -66,5 +66,5 @@ class SummaryBuilder:
             matching = thread.submit(match_events, columns, self._links, external_ids)
             summary = self._census.summary(columns, envelope, health, file_name=file_name, packed=packed)
             matches = matching.result()
-        summary.attribution = make_links(columns, summary, matches).summary()
+        summary.attribution = write_links(columns, summary, matches)
         return summary

@@ -24,6 +24,7 @@ from service.store.work_tracks import WorkTracks
 from service.streaming.ahead import read_ahead
 from service.streaming.integers import ints
 from service.streaming.schema import SCHEMA
+from service.streaming.unused_memory import UnusedMemory
 
 ROW_GROUP = 1 << 15
 RUN_ROWS = 1 << 17
@@ -66,6 +67,7 @@ class ColumnsWriter:
         self._rows = 0
         self._position = 0
         self._runs: list[Future[_Run]] = []
+        self._unused_memory = UnusedMemory()
 
     def __enter__(self) -> "ColumnsWriter":
         return self
@@ -93,6 +95,7 @@ class ColumnsWriter:
         path = self._spill / f"{len(self._runs)}.arrow"
         self._runs.append(self._threads.submit(_spilled, self._batches, path))
         self._batches, self._rows = [], 0
+        self._unused_memory.return_beyond_limit()
 
     def finish(self, on_slab: Callable[[pa.Table], object], ranks: Mapping[int, int] | None = None) -> int:
         """Write the file, and return its number of rows.
@@ -115,6 +118,7 @@ class ColumnsWriter:
                     writes.append(thread.submit(file.encode, slab))
                     file.note(slab)
                     on_slab(slab)
+                    self._unused_memory.return_beyond_limit()
                 for write in writes:
                     write.result()
         return self._position
@@ -192,7 +196,7 @@ class _Run:
 
     def __init__(self, table: pa.Table, times: Times, path: Path | None = None) -> None:
         self.first = int(times[0]) if len(times) else _UNTIMED
-        self.fences = times[_BATCH_ROWS - 1 :: _BATCH_ROWS]
+        self.fences = times[_BATCH_ROWS - 1 :: _BATCH_ROWS].copy()  # a view would keep all times
         self._table = table
         self._path = path
         self._batches: Iterator[pa.Table] | None = None

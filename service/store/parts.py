@@ -337,6 +337,10 @@ class Tracks:
             self._of_parts[part.index] = numbers.astype(np.min_scalar_type(len(self.keys)))
         return self._of_parts[part.index].astype(np.int64)
 
+    def forget(self, part: Part) -> None:
+        """Forget the numbers of a part's events, so that memory does not grow with the parts that are asked for."""
+        self._of_parts.pop(part.index, None)
+
     def where(self, part: Part, holds: Callable[[tuple[Key, Key]], bool]) -> Flags:
         """Return flags of the events on tracks that meet a condition."""
         tracks = self.of(part)

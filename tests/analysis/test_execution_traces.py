@@ -1,5 +1,6 @@
 """An execution trace of the same capture gives operators the shapes that the trace lacks; any other is not used."""
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.formats.execution_trace import ExecutionTraceFile
 from service.trace.selection import Selection
-from tests.conftest import needs_shared
+from tests.conftest import DATA, needs_shared
 from tests.formats.test_execution_trace import ROOT, node, text_of
 from tests.formats.test_unread import INPUTS
 
@@ -68,6 +69,12 @@ def shapes_of(answer: Answer) -> dict[str, str]:
     return {row["name"]: row["shapes"] for row in rows}
 
 
+def calls_by_shape(answer: Answer) -> dict[tuple[str, str], int]:
+    """Return the calls of each operator and shapes."""
+    rows = answer.tables["operators"].to_pylist()
+    return {(row["name"], row["shapes"]): row["calls"] for row in rows}
+
+
 def matches_of(answer: Answer) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = answer.tables["execution_traces"].to_pylist()
     return rows
@@ -93,6 +100,22 @@ def test_operators_gain_the_shapes_that_they_lack(ask: Ask) -> None:
     ]
     [match] = matches_of(answer)
     assert (match["used"], match["nodes"], match["joined"], match["same_name"], match["gained"]) == ("yes", 4, 3, 3, 1)
+
+
+def test_execution_trace_has_the_shapes_of_its_capture(ask: Ask, tmp_path: Path) -> None:
+    capture = DATA / "cuda_train_steps.pt.trace.json.gz"
+    document = json.loads(gzip.decompress(capture.read_bytes()))
+    for event in document["traceEvents"]:
+        event.get("args", {}).pop("Input Dims", None)
+    (tmp_path / "without.json").write_text(json.dumps(document))
+    text = gzip.decompress((DATA / "figures/cuda_train_steps.execution_trace.json.gz").read_bytes()).decode()
+
+    answer, expected = ask(tmp_path / "without.json", text), ask(capture)
+
+    [match] = matches_of(answer)
+    assert match["joined"] == match["same_name"] == 2638
+    assert calls_by_shape(answer) == calls_by_shape(expected)
+    assert len({shapes for _, shapes in calls_by_shape(answer)}) > 100
 
 
 def test_record_function_id_goes_before_the_external_id_unless_it_is_0(ask: Ask) -> None:

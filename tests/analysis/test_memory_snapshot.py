@@ -9,7 +9,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.table import schema_of
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import DATA, SHARED, needs_shared
 from tests.snapshots import (
     BASE,
     GOLDEN,
@@ -66,6 +66,18 @@ def test_figures_equal_the_golden_ones(name: str, ask: Ask) -> None:
         assert [(failure["failed_bytes"], failure["device_free_bytes"]) for failure in failures] == [
             (failure["size"], failure["device_free"]) for failure in expected["oom"]
         ]
+
+
+def test_figures_equal_those_of_the_allocator(ask: Ask) -> None:
+    stats = json.loads((DATA / "figures/cuda_stack_memory.memory_stats.json").read_text())
+    answer = ask("memory_snapshot", DATA / "figures/cuda_stack_memory.pickle.gz")
+    [device] = answer["devices"]
+
+    assert device["peak_bytes"] == stats["requested_bytes.all.peak"]
+    assert device["peak_reserved_bytes"] == stats["reserved_bytes.all.peak"]
+    assert device["segments_bytes"] == stats["reserved_bytes.all.current"]
+    assert sum(segment["active_bytes"] for segment in answer["segments"]) == stats["active_bytes.all.current"]
+    assert sum(segment["requested_bytes"] for segment in answer["segments"]) == device["end_bytes"]
 
 
 @needs_shared

@@ -155,7 +155,7 @@ def test_verbatim_events_are_unchanged_in_a_cut(tmp_path: Path) -> None:
 
 
 def test_part_of_a_part_refers_to_the_whole_and_has_its_own_selection(tmp_path: Path) -> None:
-    text = plain(SMALL[-2])
+    text = plain(DATA / "cpu_train_steps.pt.trace.json.gz")
     whole = ingested(text, tmp_path / "whole")
     start, end = edges_of(whole.summary)
     half = {"window": {"start_ns": start, "end_ns": (start + end) // 2}, "straddle": "start"}

@@ -234,7 +234,8 @@ class Scope:
 
     def _links(self) -> "Links":
         from service.attribution.file import links_of  # noqa: PLC0415 - loads numba, which the server does without
-        from service.attribution.links import external_ids_in_summary, link_device_events  # noqa: PLC0415 - likewise
+        from service.attribution.link_builder import link_device_events  # noqa: PLC0415 - likewise
+        from service.attribution.links import external_ids_in_summary  # noqa: PLC0415 - likewise
         from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
 
         if not self.is_selection:

@@ -1,0 +1,155 @@
+"""Builder of links; takes events while they are written."""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from service.attribution.gathered import GatheredColumns
+from service.attribution.links import Links, is_operator
+from service.attribution.matching import Matches, Read
+from service.attribution.nesting import NONE, Flags, Ints, nesting_order
+from service.attribution.steps import StepClock, Track, normalized_track
+from service.attribution.sweep import OpenOperators
+from service.store.parts import TRACK, Part, Tracks
+from service.trace.summary import (
+    ANNOTATION_CATEGORIES,
+    GPU_CATEGORIES,
+    LAUNCH_PATTERN,
+    OPERATOR_CATEGORIES,
+    ExternalIdKind,
+)
+
+_SYNCHRONIZATION = "cuda_sync"
+_DEVICE_ANNOTATION = "gpu_user_annotation"
+_OPERATOR, _CALL, _WORK, _WAIT, _REGION, _ANNOTATION = (1 << bit for bit in range(6))
+"""Bits of the kinds of events: operators, launches, work, waits, and annotations on devices and on the host."""
+_ON_DEVICE = _WORK | _WAIT
+COLUMNS = ("ph", "cat", "name", "ts_ns", "dur_ns", "correlation", "external_id", *TRACK)
+
+
+def _is_launch(category: str | None) -> bool:
+    return category is not None and re.fullmatch(LAUNCH_PATTERN, category) is not None
+
+
+def _kinds_of(category: str | None) -> int:
+    """Return the kinds of the events of a category, as bits."""
+    return (
+        (category in OPERATOR_CATEGORIES) * _OPERATOR
+        | _is_launch(category) * _CALL
+        | (category in GPU_CATEGORIES) * _WORK
+        | (category == _SYNCHRONIZATION) * _WAIT
+        | (category == _DEVICE_ANNOTATION) * _REGION
+        | (category in ANNOTATION_CATEGORIES) * _ANNOTATION
+    )
+
+
+def link_device_events(read: Read, clock: StepClock, external_ids: ExternalIdKind = "unknown") -> Links:
+    """Find the launch, the operator and the step of each slice on a device.
+
+    Args:
+        read: reads columns of the trace.
+        clock: steps of the trace.
+        external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
+    """
+    builder = LinkBuilder()
+    for part in read(COLUMNS):
+        builder.add(part)
+    return Links.joined([*builder.match(read, external_ids).links(clock)])
+
+
+class LinkBuilder:
+    """Builder of links; takes events part by part, in order of time."""
+
+    def __init__(self) -> None:
+        self._tracks = Tracks()
+        self._open = OpenOperators()
+        self._pending = [np.empty(0, np.int64)] * 8  # slices with the latest start; the next part may have more
+        self._calls = GatheredColumns(
+            "correlation", "row", "id", "is_graph", "start", "track", "operator", "operator_id"
+        )
+        self._slices = GatheredColumns("row", "correlation", "id", "start", "track", "is_work")
+        self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device")
+        self._names: dict[str, int] = {}
+        self._threads: dict[Track, int] = {}
+
+    def add(self, part: Part) -> None:
+        """Add the next events, with at least `COLUMNS`."""
+        if not len(part):
+            return
+        timed = part.slices & part.has("ts_ns")
+        codes, words = part.coded("cat")
+        kinds = np.where(timed, np.array([_kinds_of(word) for word in (*words, None)], np.int8)[codes], 0)
+        operators = kinds & _OPERATOR > 0
+        if operators.any():
+            operators &= part.which("name", is_operator)
+        is_call = kinds & _CALL > 0
+        if is_call.any():
+            is_call &= part.ints("correlation") > 0
+        self._add_host(part, np.flatnonzero(operators | is_call), is_call)
+        self._add_device(part, np.flatnonzero(kinds & _ON_DEVICE), kinds)
+        self._add_regions(part, np.flatnonzero(kinds & _REGION), is_device=1)
+        self._add_regions(part, np.flatnonzero(kinds & _ANNOTATION), is_device=0)
+        self._tracks.forget(part)
+
+    def _add_host(self, part: Part, rows: Ints, is_call: Flags) -> None:
+        if not len(rows):
+            return
+        is_graph = part.which("name", lambda name: "GraphLaunch" in (name or ""))
+        new = (
+            is_call[rows].astype(np.int64), self._tracks.of(part)[rows], part.starts[rows], part.ends[rows],
+            part.ints("external_id")[rows], part.first + rows, part.ints("correlation")[rows], is_graph[rows],
+        )  # fmt: skip
+        slices = [np.concatenate(columns) for columns in zip(self._pending, new, strict=True)]
+        ready = int(np.searchsorted(slices[2], slices[2][-1]))
+        self._pending = [values[ready:] for values in slices]
+        self._sweep([values[:ready] for values in slices])
+
+    def _sweep(self, slices: list[Ints]) -> None:
+        """Find the operators around calls. Slices that are swept later begin after all of these."""
+        order = nesting_order(slices[2], slices[3])
+        calls, tracks, starts, ends, ids, rows, correlations, graphs = (values[order] for values in slices)
+        is_call = calls > 0
+        if not len(rows):
+            return
+        threads = [self._threads.setdefault(normalized_track(*key), len(self._threads)) for key in self._tracks.keys]
+        around = self._open.around(is_call, np.array(threads, np.int64)[tracks], starts, ends, ids, rows)
+        self._calls.add(
+            correlation=correlations[is_call],
+            row=rows[is_call],
+            id=ids[is_call],
+            is_graph=graphs[is_call],
+            start=starts[is_call],
+            track=tracks[is_call],
+            operator=around[:, 0],
+            operator_id=around[:, 1],
+        )
+
+    def _add_device(self, part: Part, rows: Ints, kinds: npt.NDArray[np.int8]) -> None:
+        if len(rows):
+            self._slices.add(
+                row=part.first + rows,
+                correlation=part.ints("correlation")[rows],
+                id=part.ints("external_id")[rows],
+                start=part.starts[rows],
+                track=self._tracks.of(part)[rows],
+                is_work=(kinds[rows] & _WORK > 0).astype(np.int8),
+            )
+
+    def _add_regions(self, part: Part, rows: Ints, *, is_device: int) -> None:
+        if len(rows):
+            codes, words = part.coded("name")
+            names = np.array([*(self._names.setdefault(word, len(self._names)) for word in words), NONE], np.int64)
+            self._regions.add(
+                row=part.first + rows,
+                id=part.ints("external_id")[rows],
+                name=names[codes[rows]],
+                start=part.starts[rows],
+                track=self._tracks.of(part)[rows],
+                is_device=np.full(len(rows), is_device, np.int8),
+            )
+
+    def match(self, read: Read, external_ids: ExternalIdKind) -> Matches:
+        """Match all added events; see `link_device_events`. The builder takes no more events."""
+        self._sweep(self._pending)
+        return Matches(self._calls, self._slices, self._regions, self._tracks.keys, read, external_ids)

@@ -1,0 +1,248 @@
+"""Matches of the slices on devices with their launches and operators, by the rules of `service.attribution.links`."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.attribution.gathered import GatheredColumns
+from service.attribution.links import (
+    EXTERNAL_ID,
+    LAUNCH,
+    LAUNCH_OUTSIDE,
+    NO_LAUNCH,
+    Links,
+    is_operator,
+)
+from service.attribution.nesting import NONE, Flags, Ints, first_matches
+from service.attribution.steps import StepClock, Track
+from service.store.parts import Part
+from service.trace.summary import OPERATOR_CATEGORIES, ExternalIdKind
+
+MIN_AGREEMENT = 0.99
+"""Minimum share of work whose External id agrees with its operator, for External ids to count as operator ids."""
+
+_SLICES_AT_ONCE = 1 << 17
+_NO_CALL = {"row": NONE, "id": 0, "is_graph": 0, "start": 0, "track": 0, "operator": NONE, "operator_id": NONE}
+"""Values of the launch of a slice that has none, by column."""
+
+Read = Callable[[Sequence[str]], Iterator[Part]]
+"""Reads the named columns of all events, part by part, in order of time."""
+
+
+class Matches:
+    """Slices on devices, matched with their launches and operators; only their steps are not known yet.
+
+    What is known of each slice is computed anew for some slices at a time, which takes less memory than to keep it.
+
+    Attributes:
+        external_ids: meaning of External ids in the trace.
+
+    Args:
+        calls: launches, in order of time: their correlation, and the columns of `_NO_CALL`.
+        slices: slices, in order of time: their row, correlation, id, start, track, and whether they are work.
+        regions: annotations on devices and on the host, in order of time; see `_Regions`.
+        keys: pid and tid of each track.
+        read: reads columns of the trace.
+        external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
+    """
+
+    def __init__(
+        self,
+        calls: GatheredColumns,
+        slices: GatheredColumns,
+        regions: GatheredColumns,
+        keys: Sequence[Track],
+        read: Read,
+        external_ids: ExternalIdKind,
+    ) -> None:
+        self._slices, self._keys = slices, keys
+        self._call_of_slice = first_matches(calls.take("correlation"), slices.values("correlation"))
+        self._calls = {name: calls.take_narrow(name, missing) for name, missing in _NO_CALL.items()}
+        self._regions = _Regions.matched(regions)
+        self.external_ids, self._operators_by_id = self._matched_by_id(read, external_ids)
+
+    def _matched_by_id(self, read: Read, external_ids: ExternalIdKind) -> tuple[ExternalIdKind, Ints]:
+        """Return the meaning of External ids, and the operators that these give to the slices that lack one."""
+        comparable = agreeing = 0
+        lacking = GatheredColumns("id", "start", "correlation")
+        for some in self._launched():
+            compared = some.is_work & (some.operators != NONE) & (some.ids > 0)
+            comparable += int(np.count_nonzero(compared))
+            agreeing += int(np.count_nonzero(compared & (some.ids == some.operator_ids)))
+            lacks = some.lacks_operator
+            lacking.add(id=some.ids[lacks], start=some.starts[lacks], correlation=some.correlations[lacks])
+        if external_ids == "unknown" and comparable:
+            external_ids = "operators" if agreeing / comparable >= MIN_AGREEMENT else "other"
+        ids = lacking.take("id")
+        if external_ids != "other" and len(ids):
+            by_id = _OperatorsById(read, ids)
+            if external_ids == "unknown":
+                external_ids = by_id.kind(lacking.take("start"), lacking.take("correlation"))
+            if external_ids == "operators":
+                return external_ids, by_id.rows
+        return external_ids, np.full(len(ids), NONE)
+
+    def links(self, clock: StepClock) -> Iterator[Links]:
+        """Yield the links part by part, at least one, with the steps by a clock."""
+        region = lacking = 0
+        for some in self._launched():
+            lacks = np.flatnonzero(some.lacks_operator)
+            by_id = self._operators_by_id[lacking : lacking + len(lacks)]
+            lacking += len(lacks)
+            found = lacks[by_id != NONE]
+            some.operators[found], some.rules[found] = by_id[by_id != NONE], EXTERNAL_ID
+            steps = clock.at(some.times, some.tracks, self._keys)
+            links = Links(some.rows, some.is_work, some.launches, some.operators, some.rules, steps, self.external_ids)
+            first, region = region, int(np.searchsorted(self._regions.rows, some.rows[-1]))
+            yield self._with_regions([links], clock, slice(first, region))
+        yield self._with_regions([], clock, slice(region, None))
+
+    def _with_regions(self, links: list[Links], clock: StepClock, chosen: slice) -> Links:
+        """Return links with those of some regions, which have steps alone, in order of rows."""
+        regions = self._regions.part(chosen)
+        if links and not len(regions.rows):
+            return links[0]
+        none = np.full(len(regions.rows), NONE)
+        is_work, rules = np.zeros(len(none), np.bool_), np.full(len(none), NO_LAUNCH)
+        steps = clock.at(regions.times, regions.tracks, self._keys)
+        joined = Links.joined([*links, Links(regions.rows, is_work, none, none, rules, steps, self.external_ids)])
+        order = np.argsort(joined.rows, kind="stable")
+        return Links(
+            rows=joined.rows[order],
+            is_work=joined.is_work[order],
+            launches=joined.launches[order],
+            operators=joined.operators[order],
+            rules=joined.rules[order],
+            steps=joined.steps[order],
+            external_ids=self.external_ids,
+        )
+
+    def _launched(self) -> Iterator["_LaunchedSlices"]:
+        """Yield the slices, some at a time, with what their launches say."""
+        end = 0
+        for slices in self._slices.ranges(_SLICES_AT_ONCE):
+            start, end = end, end + len(slices["row"])
+            call = self._call_of_slice[start:end]
+            calls = {name: values[call].astype(np.int64) for name, values in self._calls.items()}
+            yield _LaunchedSlices.of(slices, calls, call != NONE)
+
+
+@dataclass(frozen=True)
+class _LaunchedSlices:
+    """Slices on devices with what their launches say.
+
+    Attributes:
+        rows, is_work, launches, operators, rules: as in `Links`, before External ids are used.
+        ids: External id of each slice or, if it has none, of its launch.
+        operator_ids: External id of each slice's operator.
+        times: start of the launch of each slice, or of the slice if it has none.
+        tracks: number of the track of that start.
+        starts, correlations: of each slice.
+    """
+
+    rows: Ints
+    is_work: Flags
+    launches: Ints
+    operators: Ints
+    rules: Ints
+    ids: Ints
+    operator_ids: Ints
+    times: Ints
+    tracks: Ints
+    starts: Ints
+    correlations: Ints
+
+    @classmethod
+    def of(cls, slices: Mapping[str, Ints], calls: Mapping[str, Ints], is_launched: Flags) -> "_LaunchedSlices":
+        """Return slices with the values of their launches."""
+        rules = np.where(calls["operator"] != NONE, LAUNCH, LAUNCH_OUTSIDE) + calls["is_graph"]
+        return cls(
+            rows=slices["row"],
+            is_work=slices["is_work"] > 0,
+            launches=calls["row"],
+            operators=calls["operator"],
+            rules=np.where(is_launched, rules, NO_LAUNCH),
+            ids=np.where(slices["id"] > 0, slices["id"], calls["id"]),
+            operator_ids=calls["operator_id"],
+            times=np.where(is_launched, calls["start"], slices["start"]),
+            tracks=np.where(is_launched, calls["track"], slices["track"]),
+            starts=slices["start"],
+            correlations=slices["correlation"],
+        )
+
+    @property
+    def lacks_operator(self) -> Flags:
+        """Flags of work that has an External id, but no operator by its launch."""
+        flags: Flags = self.is_work & (self.operators == NONE) & (self.ids > 0)
+        return flags
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """Annotations on devices.
+
+    Attributes:
+        rows: row of each annotation.
+        times: start of the host annotation with the same name and External id or, without one, of itself.
+        tracks: track of that annotation.
+    """
+
+    rows: Ints
+    times: Ints
+    tracks: Ints
+
+    @classmethod
+    def matched(cls, regions: GatheredColumns) -> "_Regions":
+        """Match annotations on devices with those of the host.
+
+        Args:
+            regions: their row, id, name as a number, start, track, and whether they are on a device.
+        """
+        ids, names, is_device = regions.take("id"), regions.take("name"), regions.take("is_device") > 0
+        keys = np.where(ids > 0, ids * (names.max(initial=0) + 2) + names + 1, 0)
+        device, host = np.flatnonzero(is_device), np.flatnonzero(~is_device)
+        match = first_matches(keys[host], keys[device])
+        origins = np.where(match != NONE, np.append(host, NONE)[match], device)
+        return cls(regions.take("row")[device], regions.take("start")[origins], regions.take("track")[origins])
+
+    def part(self, chosen: slice) -> "_Regions":
+        """Return a range of the annotations."""
+        return _Regions(self.rows[chosen], self.times[chosen], self.tracks[chosen])
+
+
+class _OperatorsById:
+    """Operators looked up by External id.
+
+    Attributes:
+        rows: row of the operator of each id; `NONE` if no operator or more than one has the id.
+    """
+
+    def __init__(self, read: Read, ids: Ints) -> None:
+        found = GatheredColumns("id", "row", "start")
+        for part in read(("ph", "cat", "name", "ts_ns", "dur_ns", "external_id")):
+            operators = part.which("cat", OPERATOR_CATEGORIES.__contains__) & part.slices & part.has("ts_ns")
+            operators &= part.which("name", is_operator)
+            rows = np.flatnonzero(operators & np.isin(part.ints("external_id"), ids))
+            found.add(id=part.ints("external_id")[rows], row=part.first + rows, start=part.starts[rows])
+        operator_ids, rows, starts = (found.take(name) for name in ("id", "row", "start"))
+        distinct, counts = np.unique(operator_ids, return_counts=True)
+        unique = np.isin(operator_ids, distinct[counts == 1])
+        match = first_matches(operator_ids[unique], ids)
+        self.rows = np.append(rows[unique], NONE)[match]
+        self._ids = ids
+        self._starts = np.append(starts[unique], np.iinfo(np.int64).max)[match]
+
+    def kind(self, starts: Ints, correlations: Ints) -> ExternalIdKind:
+        """Return the meaning of External ids in a trace whose launches do not show it.
+
+        External ids are operator ids if nearly all belong to an operator that began before the work.
+
+        Args:
+            starts: start of each piece of work.
+            correlations: correlation id of each piece of work; an equal External id is a copy, not an operator id.
+        """
+        if not len(starts):
+            return "unknown"
+        plausible = (self.rows != NONE) & (self._starts <= starts) & (self._ids != correlations)
+        return "operators" if plausible.mean() >= MIN_AGREEMENT else "other"
