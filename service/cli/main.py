@@ -208,6 +208,9 @@ app.add_typer(tokens.app, name="token")
 
 def main() -> NoReturn:
     """Run the console script."""
+    # A module of None can't be imported, and httpx does without its own command line, which takes as long as ours.
+    # https://docs.python.org/3/reference/import.html#the-module-cache
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A name that the locale can't encode must not end a listing early.

@@ -112,12 +112,16 @@ def test_closed_pipe_causes_no_error_message(server: Server, environment: dict[s
     assert (process.returncode, error_output) == (141, b"")
 
 
-def test_ls_does_not_import_the_service(environment: dict[str, str]) -> None:
+def test_ls_imports_neither_the_service_nor_the_command_line_of_httpx(environment: dict[str, str]) -> None:
     program = (
-        "import sys\n"
-        "from service.cli.main import app\n"
-        "app(['ls'], standalone_mode=False)\n"
-        "heavy = {'service.app', 'service.engine', 'service.settings', 'fastapi', 'pyarrow', 'numpy', 'mcp'}\n"
+        "import os, sys\n"
+        "from service.cli.main import main\n"
+        "codes = []\n"
+        "os._exit = codes.append\n"
+        "sys.argv = ['tracedock', 'ls']\n"
+        "main()\n"
+        "assert codes == [0]\n"
+        "heavy = {'service.app', 'service.engine', 'service.settings', 'fastapi', 'pyarrow', 'numpy', 'mcp', 'rich'}\n"
         "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
