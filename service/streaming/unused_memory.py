@@ -23,7 +23,7 @@ class UnusedMemory:
     def return_beyond_limit(self) -> None:
         """Return it to the system if the process holds more than `LIMIT` bytes, shared ones included.
 
-        If more than that is in use, `ROOM` may be freed and kept. Returning costs time: memory must be touched anew.
+        Returned memory takes time when it is used again. So the process may then grow by `ROOM` in any case.
         """
         if resident_bytes() > self._limit:
             pa.default_memory_pool().release_unused()  # calls malloc_trim(3) where that pool is the system's
