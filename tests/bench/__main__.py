@@ -14,6 +14,7 @@ from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, mea
 from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
 from tests.bench.figures import Row, run_alone, timed
 from tests.bench.formats import measure_formats
+from tests.bench.growth import measure_growth
 from tests.bench.pages import PAGE
 from tests.bench.uploads import measure_uploads
 from tests.server import Server
@@ -26,6 +27,8 @@ _PARTIAL = ("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, 
 """Starts of the names of steps that do not read the whole trace, and so have no rate."""
 APART = {"uploads": measure_uploads, "formats": measure_formats}
 """Parts that measure files of their own; each returns its table as text."""
+ON_REQUEST = {"growth": measure_growth}
+"""Likewise, but only if they are asked for: they take ten minutes and gigabytes of disk."""
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
 _IJSON = (
     "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
@@ -69,15 +72,15 @@ def main() -> None:
     options.add_argument("--ranks-megabytes", type=int, default=60, help="size of each of the ranks that are merged")
     options.add_argument(
         "--only",
-        choices=("engine", "analyses", *APART),
-        help="leave out all but sessions and SQL, analyses, uploads, or snapshots and Nsight exports",
+        choices=("engine", "analyses", *APART, *ON_REQUEST),
+        help="leave out all but sessions and SQL, analyses, uploads, snapshots and Nsight exports, or growth",
     )
     options.add_argument("--hta", type=Path, help="a trace of one rank to compare with HTA on")
     chosen = options.parse_args()
-    for part, measured in APART.items():
-        if chosen.only in {None, part}:
+    for part, measured in (APART | ON_REQUEST).items():
+        if chosen.only == part or (chosen.only is None and part in APART):
             sys.stdout.write(measured())
-    if chosen.only in APART:
+    if chosen.only in APART | ON_REQUEST:
         return
     with tempfile.TemporaryDirectory() as scratch:
         trace = chosen.trace
