@@ -22,7 +22,7 @@ from service.trace.summary import OPERATOR_CATEGORIES, ExternalIdKind
 MIN_AGREEMENT = 0.99
 """Minimum share of work whose External id agrees with its operator, for External ids to count as operator ids."""
 
-_SLICES_AT_ONCE = 1 << 17
+SLICES_AT_ONCE = 1 << 17
 _NO_CALL = {"row": NONE, "id": 0, "is_graph": 0, "start": 0, "track": 0, "operator": NONE, "operator_id": NONE}
 """Values of the launch of a slice that has none, by column."""
 
@@ -85,7 +85,7 @@ class Matches:
 
     def links(self, clock: StepClock) -> Iterator[Links]:
         """Yield the links part by part, at least one, with the steps by a clock."""
-        region = lacking = 0
+        slices = region = lacking = 0
         for some in self._launched():
             lacks = np.flatnonzero(some.lacks_operator)
             by_id = self._operators_by_id[lacking : lacking + len(lacks)]
@@ -94,9 +94,12 @@ class Matches:
             some.operators[found], some.rules[found] = by_id[by_id != NONE], EXTERNAL_ID
             steps = clock.at(some.times, some.tracks, self._keys)
             links = Links(some.rows, some.is_work, some.launches, some.operators, some.rules, steps, self.external_ids)
-            first, region = region, int(np.searchsorted(self._regions.rows, some.rows[-1]))
-            yield self._with_regions([links], clock, slice(first, region))
-        yield self._with_regions([], clock, slice(region, None))
+            slices, first = slices + len(some.rows), region
+            region = int(np.searchsorted(self._regions.rows, some.rows[-1]))
+            last = region if slices < len(self._call_of_slice) else None
+            yield self._with_regions([links], clock, slice(first, last))
+        if not slices:
+            yield self._with_regions([], clock, slice(None))
 
     def _with_regions(self, links: list[Links], clock: StepClock, chosen: slice) -> Links:
         """Return links with those of some regions, which have steps alone, in order of rows."""
@@ -121,7 +124,7 @@ class Matches:
     def _launched(self) -> Iterator["_LaunchedSlices"]:
         """Yield the slices, some at a time, with what their launches say."""
         end = 0
-        for slices in self._slices.ranges(_SLICES_AT_ONCE):
+        for slices in self._slices.ranges(SLICES_AT_ONCE):
             start, end = end, end + len(slices["row"])
             call = self._call_of_slice[start:end]
             calls = {name: values[call].astype(np.int64) for name, values in self._calls.items()}

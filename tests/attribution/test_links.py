@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from service.attribution import matching
 from service.attribution.file import LinkReader, links_of
 from service.attribution.links import RULES, Links
 from service.attribution.nesting import NONE
@@ -26,6 +27,8 @@ from tests.cutting.choices import cut, documents, text_of
 from tests.traces import TraceShape, trace_chunks
 
 TRACES = sorted([*DATA.glob("*.pt.trace.json.gz"), *SHARED.rglob("*.pt.trace.json.gz")])
+
+SMALL_BYTES = 200_000
 
 Event = dict[str, Any]
 
@@ -80,6 +83,19 @@ def check(text: bytes) -> Counter[str]:
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".")[0])
 def test_links_of_a_real_trace_match_the_oracle(path: Path) -> None:
     check(gzip.decompress(path.read_bytes()))
+
+
+@pytest.mark.parametrize("size", [1, 50])
+@pytest.mark.parametrize(
+    "path", [path for path in TRACES if path.stat().st_size < SMALL_BYTES], ids=lambda path: path.name.partition(".")[0]
+)
+def test_links_do_not_depend_on_how_many_slices_are_matched_at_once(
+    path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = gzip.decompress(path.read_bytes())
+    rules = check(text)
+    monkeypatch.setattr(matching, "SLICES_AT_ONCE", size)
+    assert check(text) == rules
 
 
 def test_links_of_a_generated_trace_match_the_oracle() -> None:
