@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dask import config as dask_config
 
 from service.fleet.workers import task as tasks
 from service.fleet.workers.request import Tls, WorkersRequest
@@ -114,6 +115,14 @@ def test_task_that_kills_its_workers_fails_alone(local: Workers, tmp_path: Path)
 
 def test_task_whose_worker_dies_once_runs_again(local: Workers, tmp_path: Path) -> None:
     assert dict(local.results({"kills": Kills(1, str(tmp_path))})) == {"kills": "survived"}
+
+
+def test_worker_whose_restart_takes_long_is_not_given_up(tmp_path: Path) -> None:
+    with (
+        dask_config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),
+        workers_of(WorkersRequest(mode="local", count=1, patience_s=20)) as workers,
+    ):
+        assert dict(workers.results({"kills": Kills(1, str(tmp_path))})) == {"kills": "survived"}
 
 
 def test_tasks_that_are_left_are_cancelled_with_the_iterator(local: Workers, tmp_path: Path) -> None:

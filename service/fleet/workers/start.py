@@ -29,6 +29,8 @@ _DASK = {
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 512 << 20,
 }
 """Settings of the clusters that are started here; see https://distributed.dask.org/en/stable/configuration.html."""
+_LOCAL = _DASK | {"distributed.deploy.lost-worker-timeout": "1 day"}
+"""Settings of local workers. After that time, a worker that is restarted is given up; by default after 15 s."""
 
 
 @contextmanager
@@ -49,7 +51,7 @@ def workers_of(request: WorkersRequest) -> Iterator[Workers]:
 
     from service.fleet.workers.dask_workers import DaskWorkers  # noqa: PLC0415 - needs packages that are optional
 
-    with dask.config.set(_DASK if request.mode != "dask" else {}):
+    with dask.config.set({"dask": {}, "local": _LOCAL}.get(request.mode, _DASK)):
         cluster = _started(request)
         try:
             workers = DaskWorkers(
