@@ -29,7 +29,7 @@ class Activity(NamedTuple):
 
     @property
     def is_work(self) -> bool:
-        """Whether it is work of a GPU."""
+        """True for work of a GPU."""
         return self.category in _STAGES
 
 

@@ -60,16 +60,17 @@ class Links:
 
     def of_work(self) -> "Links":
         """Return the links of work alone."""
-        is_work = self.is_work
-        if is_work.all():
-            return self
+        return self if self.is_work.all() else self.taken(self.is_work)
+
+    def taken(self, chosen: Ints | Flags) -> "Links":
+        """Return some of the links: those that are flagged, or those at indices, in their order."""
         return Links(
-            rows=self.rows[is_work],
-            is_work=is_work[is_work],
-            launches=self.launches[is_work],
-            operators=self.operators[is_work],
-            rules=self.rules[is_work],
-            steps=self.steps[is_work],
+            rows=self.rows[chosen],
+            is_work=self.is_work[chosen],
+            launches=self.launches[chosen],
+            operators=self.operators[chosen],
+            rules=self.rules[chosen],
+            steps=self.steps[chosen],
             external_ids=self.external_ids,
         )
 

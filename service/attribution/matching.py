@@ -110,16 +110,7 @@ class Matches:
         is_work, rules = np.zeros(len(none), np.bool_), np.full(len(none), NO_LAUNCH)
         steps = clock.at(regions.times, regions.tracks, self._keys)
         joined = Links.joined([*links, Links(regions.rows, is_work, none, none, rules, steps, self.external_ids)])
-        order = np.argsort(joined.rows, kind="stable")
-        return Links(
-            rows=joined.rows[order],
-            is_work=joined.is_work[order],
-            launches=joined.launches[order],
-            operators=joined.operators[order],
-            rules=joined.rules[order],
-            steps=joined.steps[order],
-            external_ids=self.external_ids,
-        )
+        return joined.taken(np.argsort(joined.rows, kind="stable"))
 
     def _launched(self) -> Iterator["_LaunchedSlices"]:
         """Yield the slices, some at a time, with what their launches say."""
