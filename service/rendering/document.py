@@ -16,6 +16,7 @@ import pyarrow as pa
 from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import cut_tables
 from service.rendering.events import EventWriter
+from service.rendering.lines import texts_of
 from service.rendering.render_report import RankGroup, RenderReport
 from service.rendering.time_base import time_base
 from service.rendering.tracks import TrackAssigner
@@ -62,7 +63,7 @@ def render(
         events = EventWriter(tracks, report, args)
         tables = by_whole_times(_tables(parts, selection, summary))
         started = False
-        for piece in chain(map(events.write, tables), map(_line, tracks.metadata())):
+        for piece in chain(texts_of(map(events.lines, tables)), map(_line, tracks.metadata())):
             if piece:
                 yield piece if started else b'{"traceEvents":[' + piece[1:]
                 started = True
@@ -111,7 +112,7 @@ def by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def prepare() -> None:
     """Compile the machine code, or load it from the cache, before the first document needs it."""
-    EventWriter(TrackAssigner(Summary()), RenderReport(), "essential").write(small_table())
+    EventWriter(TrackAssigner(Summary()), RenderReport(), "essential").lines(small_table()).text()
 
 
 def small_table() -> pa.Table:

@@ -1,24 +1,15 @@
-"""Writing of a trace's events as text for the engine, with ids, lanes, times in the engine's range and safe values."""
+"""Conversion of a trace's events to lines for the engine, with ids, lanes and times in the engine's range."""
 
 import numpy as np
 import pyarrow as pa
 
 from service.rendering.flows import FlowMatcher
 from service.rendering.lanes import FLOW, OTHER, SLICE
+from service.rendering.lines import Lines
 from service.rendering.placement import LanePlacer
 from service.rendering.render_report import RenderReport
-from service.rendering.sanitizing import containing, counter_args, is_exact, plain, sanitized, suspects
-from service.rendering.text import (
-    COPIED,
-    ESSENTIAL,
-    ESSENTIAL_COLUMNS,
-    LEFT_OUT,
-    NO_ARGS,
-    PackedTexts,
-    TextCache,
-    member,
-    write_lines,
-)
+from service.rendering.sanitizing import counter_args, is_exact, plain, sanitized
+from service.rendering.text import ESSENTIAL_COLUMNS, PackedTexts, TextCache, member
 from service.rendering.time_base import SPAN_MAX, engine_times
 from service.rendering.tracks import TrackAssigner
 from service.store.parts import METADATA, Flags, Ints, Part, Words, mixed
@@ -37,7 +28,6 @@ _READ_KEYS = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_o
 _NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine treats other values as the end of the document
 _TEXT_IDS = 1 << 61  # first number that is assigned to an id that is not an integer
 
-_COLLECTIVE = b'"Collective name"'
 _JOINED_END = len(PHASES)
 _PHASE_TEXTS = PackedTexts.of([*(phase.encode() for phase in PHASES), b'f","bp":"e'])
 
@@ -52,7 +42,7 @@ def shown_phases(part: Part) -> Ints:
 
 
 class EventWriter:
-    """Writes the events of a trace.
+    """Makes the lines of a trace's events.
 
     Args:
         assigner: assigns processes and threads to tracks.
@@ -74,8 +64,8 @@ class EventWriter:
         self._kinds = Words()  # numbers of arrows' categories and names
         self._part_count = 0
 
-    def write(self, table: pa.Table) -> bytes:
-        """Return the text of a table's events, except metadata and untimed events. Tables must be in order of time."""
+    def lines(self, table: pa.Table) -> Lines:
+        """Return the lines of a table's events, except metadata and untimed events. Tables must be in order of time."""
         part = self._part(table.unify_dictionaries().combine_chunks())
         metadata, timed = part.which("ph", METADATA), part.has("ts_ns")
         self._report.events += len(part)
@@ -83,7 +73,7 @@ class EventWriter:
         self._report.untimed += int((~metadata & ~timed).sum())
         if not (kept := timed & ~metadata).all():
             part = self._part(part.table.filter(pa.array(kept)).combine_chunks())
-        return self._lines(part) if len(part) else b""
+        return self._lines(part)
 
     def _loose_ends(self, part: Part, ids: Ints, has_id: Flags) -> Flags:
         """Flag the ends of arrows that no earlier event begins. The engine would ignore these ends."""
@@ -100,7 +90,7 @@ class EventWriter:
         self._part_count += 1
         return Part(self._part_count, 0, table)
 
-    def _lines(self, part: Part) -> bytes:
+    def _lines(self, part: Part) -> Lines:
         ids, has_id = self._ids_of(part)
         loose = self._loose_ends(part, ids, has_id)
         phases = self._phases(part, loose)
@@ -112,14 +102,16 @@ class EventWriter:
         lanes, joined = self._placer.place(part, starts, starts + durations, kinds, paired)
         self._number_new_lanes()
         always = np.ones(len(part), np.bool_)
-        texts, modes = self._args(part, phases == _CODES["C"])
-        modes[loose] = LEFT_OUT
-        return write_lines(
+        args = part.table["args"].combine_chunks()
+        return Lines(
             [(_PHASE_TEXTS, _with_joined_ends(part, phases, joined)), *self._words(part)],
             np.stack([self._pids[lanes], self._tids[lanes], starts, durations, ids]),
             np.stack([always, always, always, is_slice, has_id]),
-            texts,
-            modes,
+            args,
+            self._kept_args,
+            part.which("name", {"[memory]"}.__contains__),
+            self._counters(args, np.flatnonzero(phases == _CODES["C"])),
+            loose,
             np.stack([part.ints(column) for column in ESSENTIAL_COLUMNS]),
             np.stack([part.has(column) for column in ESSENTIAL_COLUMNS]),
         )
@@ -172,26 +164,14 @@ class EventWriter:
     def _id(self, text: str) -> int:
         return self._ids.setdefault(text, _TEXT_IDS + len(self._ids))
 
-    def _args(self, part: Part, is_counter: Flags) -> tuple[PackedTexts, Ints]:
-        """Return the texts of arguments, and the mode of each event; arguments of counters keep only their numbers."""
-        column = part.table["args"].combine_chunks()
-        texts = PackedTexts.in_array(column)
-        modes = np.full(len(part), {"all": COPIED, "essential": ESSENTIAL, "none": NO_ARGS}[self._kept_args])
-        if self._kept_args == "essential":
-            is_collective = containing(texts.values, texts.starts, _COLLECTIVE)
-            modes[is_collective | part.which("name", {"[memory]"}.__contains__)] = COPIED
-        modes[is_counter] = COPIED
-        changed = {row: sanitized(column[row].as_py()) for row in suspects(texts.values, texts.starts).tolist()}
-        for row in np.flatnonzero(is_counter).tolist():
-            changed[row], count, others = counter_args(column[row].as_py())
-            self._report.numbers += count
+    def _counters(self, args: pa.StringArray, rows: Ints) -> dict[int, str]:
+        """Return the arguments of counters, which keep only their numbers, by row. Count these."""
+        counters = {}
+        for row in rows.tolist():
+            counters[row], numbers, others = counter_args(args[row].as_py())
+            self._report.numbers += numbers
             self._report.no_numbers += others
-        if changed:
-            rows = np.zeros(len(part), np.bool_)
-            rows[list(changed)] = True
-            values = pa.array([changed[row] for row in sorted(changed)], pa.string())
-            texts = PackedTexts.in_array(pa.compute.replace_with_mask(column, rows, values))
-        return texts, modes
+        return counters
 
     def _rest_text(self, text: str) -> str:
         """Return the members in ``rest`` that the engine reads, as text with a comma before each."""

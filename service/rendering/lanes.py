@@ -115,7 +115,10 @@ class LaneAssigner:
             ends: the end of each event, in ns; not before its start.
             kinds: the kind of each event: `OTHER`, `SLICE` or `FLOW`.
         """
-        order = np.lexsort((kinds == FLOW, -ends, starts)) if len(starts) else np.zeros(0, np.int64)
+        order = np.arange(len(starts))
+        follows = np.concatenate([[False], starts[1:] == starts[:-1]]) if len(starts) else np.zeros(0, np.bool_)
+        shared = np.flatnonzero(follows | np.append(follows[1:], False))  # events at the time of another one
+        order[shared] = shared[np.lexsort((kinds[shared] == FLOW, -ends[shared], starts[shared]))]
         assigned, joined = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
         tracks_end = int(tracks.max(initial=0)) + 1
         if tracks_end > len(self._firsts):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
+from service.streaming.scan.machine import PADDING, number_marks
 from service.trace.text import Members, Number, read, without_halves, written
 
 Bytes = npt.NDArray[np.uint8]
@@ -23,6 +24,8 @@ LONG = 1 << 13
 DEPTH_MAX = 64
 """Levels of brackets that are kept; deeper values are shown as text."""
 
+_EACH = (1 << 2 * PADDING) + (1 << PADDING) + 1  # the lowest bit of each of the three groups of `number_marks`
+_LANES = (1 << PADDING) - 1
 _INTEGERS = range(-(1 << 63), 1 << 63)
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _INTEGER = re.compile(r"-?\d+")
@@ -34,7 +37,7 @@ def sanitized(text: str) -> str:
     return written(_sanitized(read(flat)), ensure_ascii=False)
 
 
-def suspects(values: Bytes, starts: Ints) -> Ints:
+def suspects(values: Bytes, starts: Ints, among: Flags) -> Ints:
     """Return the indices of texts that may need sanitizing.
 
     These are texts that are not objects, are long, or contain an escaped NUL, an escaped surrogate or a large number.
@@ -42,18 +45,47 @@ def suspects(values: Bytes, starts: Ints) -> Ints:
     Args:
         values: the texts, one after the other.
         starts: the index at which each text begins, and the index at which the last one ends.
+        among: flags of the texts to look at.
     """
-    suspect = np.zeros(len(starts) - 1, np.bool_)
+    suspect = among.copy()
     _mark_suspects(values, starts, suspect)
     return np.flatnonzero(suspect)
 
 
 @compiled
 def _mark_suspects(values: Bytes, starts: Ints, suspect: Flags) -> None:
+    """Clear the flags of the texts that are not suspect."""
     for text in range(len(suspect)):
+        if not suspect[text]:
+            continue
         start, stop = starts[text], starts[text + 1]
-        if stop > start:
-            suspect[text] = values[start] != 0x7B or stop - start > LONG or _is_suspect(values, start, stop)
+        suspect[text] = stop > start and (
+            values[start] != 0x7B
+            or stop - start > LONG
+            or (_may_be_suspect(values, start, stop) and _is_suspect(values, start, stop))
+        )
+
+
+@inlined
+def _may_be_suspect(values: Bytes, start: int, stop: int) -> bool:
+    """Return whether a text has a backslash, an exponent or a long number; most texts have none of them.
+
+    Of 19 digits in a row, 8 fill a half of the `PADDING` bytes that are read at a time.
+    """
+    after_digit = 0
+    for at in range(start, stop, PADDING):
+        if at + PADDING > len(values):
+            return True
+        marks = number_marks(values, at)
+        if stop - at < PADDING:
+            marks &= ((1 << (stop - at)) - 1) * _EACH
+        digits, exponents = marks & _LANES, marks >> PADDING & _LANES
+        if marks >> 2 * PADDING or (digits << 1 | after_digit) & exponents:
+            return True
+        if digits & 0xFF == 0xFF or digits >> 8 == 0xFF:
+            return True
+        after_digit = digits >> PADDING - 1
+    return False
 
 
 @inlined
@@ -99,7 +131,9 @@ def containing(values: Bytes, starts: Ints, word: bytes) -> Flags:
 def _mark_containing(values: Bytes, starts: Ints, word: Bytes, contains: Flags) -> None:
     for text in range(len(contains)):
         for at in range(starts[text], starts[text + 1] - len(word) + 1):
-            same = 0
+            if values[np.uintp(at)] != word[0]:
+                continue
+            same = 1
             while same < len(word) and values[at + same] == word[same]:
                 same += 1
             if same == len(word):

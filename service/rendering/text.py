@@ -14,15 +14,20 @@ import pyarrow as pa
 from service.rendering.sanitizing import Bytes
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
+from service.streaming.scan.machine import PADDING, byte_at, copy_lanes, plain_run
 
-NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT = 0, 1, 2, 3
-"""Modes of an event: its arguments are left out, copied or reduced to essential ones, or the event is left out."""
+NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT, CHANGED = 0, 1, 2, 3, 4
+"""Modes of an event: its arguments are left out, copied or reduced to essential ones, or the event is left out.
+
+From `CHANGED` on, a mode is the index of the changed arguments plus `CHANGED`.
+"""
 
 ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # External ids would take a fifth of the time to load
 _KEYS = ('"correlation":', '"device":', '"stream":', '"bytes":')
 _FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":')
 _CACHED_MAX = 1 << 16  # words in a cache
 _EVENT_MAX = 200  # bytes of an event apart from its words, arguments and rest
+_QUOTE, _BACKSLASH, _BLANK = b'"\\ '
 
 
 class TextCache:
@@ -48,7 +53,10 @@ class TextCache:
 
 
 class PackedTexts:
-    """Concatenated texts: their bytes, the index at which each one starts, and the index at which the last one ends."""
+    """Concatenated texts: their bytes, the index at which each one starts, and the index at which the last one ends.
+
+    Other bytes may follow the last text.
+    """
 
     def __init__(self, values: Bytes, starts: Ints) -> None:
         self.values = values
@@ -59,7 +67,7 @@ class PackedTexts:
         """Return the texts of a list."""
         starts = np.zeros(len(texts) + 1, np.int64)
         np.cumsum([len(text) for text in texts], out=starts[1:])
-        return cls(np.frombuffer(b"".join(texts) or b"\0", np.uint8), starts)
+        return cls(np.frombuffer(b"".join([*texts, bytes(PADDING)]), np.uint8), starts)
 
     @classmethod
     def in_array(cls, array: pa.StringArray) -> "PackedTexts":
@@ -84,8 +92,8 @@ def member(key: str) -> Callable[[Any], str]:
 
 
 def write_lines(
-    words: list[tuple[PackedTexts, Ints]], numbers: Ints, has: Flags, args: PackedTexts, modes: Ints,
-    essential: Ints, known: Flags,
+    words: list[tuple[PackedTexts, Ints]], numbers: Ints, has: Flags, args: PackedTexts, changed: PackedTexts,
+    modes: Ints, essential: Ints, known: Flags,
 ) -> bytes:  # fmt: skip
     """Return the text of events, each after a comma and a line break.
 
@@ -94,12 +102,13 @@ def write_lines(
         numbers: rows of pid, tid, ts, dur and id; times in ns.
         has: flags of the numbers that are present, in rows like `numbers`.
         args: the texts of the events' arguments.
-        modes: `NO_ARGS`, `COPIED`, `ESSENTIAL` or `LEFT_OUT`, of each event.
+        changed: the texts of changed arguments.
+        modes: the mode of each event: `NO_ARGS`, `COPIED`, `ESSENTIAL`, `LEFT_OUT`, or one from `CHANGED` on.
         essential: rows of the values of `ESSENTIAL_COLUMNS`.
         known: flags of the values that are present, in rows like `essential`.
     """
     size = sum(int(texts.lengths[codes].sum()) for texts, codes in words) + _EVENT_MAX * len(modes)
-    size += int(args.lengths[modes == COPIED].sum())
+    size += int(args.lengths[modes == COPIED].sum()) + int(changed.lengths.sum()) + PADDING
     if (modes == ESSENTIAL).any():
         size += 2 * _EVENT_MAX * len(modes)
     out = np.empty(size, np.uint8)
@@ -107,7 +116,7 @@ def write_lines(
     end = _write(
         out, phases.values, phases.starts, phase_of, categories.values, categories.starts, category_of,
         names.values, names.starts, name_of, rests.values, rests.starts, rest_of, numbers, has,
-        args.values, args.starts, modes, essential, known,
+        args.values, args.starts, changed.values, changed.starts, modes, essential, known,
         _TEXT_OF_FRAME.values, _TEXT_OF_FRAME.starts, _TEXT_OF_KEYS.values, _TEXT_OF_KEYS.starts,
     )  # fmt: skip
     return out[:end].tobytes()
@@ -115,13 +124,13 @@ def write_lines(
 
 @inlined
 def _put(out: Bytes, end: int, values: Bytes, starts: Ints, number: int) -> int:
-    """Copy a text to `out`, from the index `end` on; returns the new end."""
-    length = starts[number + 1] - starts[number]
-    # unsigned indices, as numba's check for negative indices makes the loop five times slower
-    here, there = np.uintp(starts[number]), np.uintp(end)
-    for at in range(np.uintp(length)):
-        out[there + at] = values[here + at]
-    return int(end + length)
+    """Copy a text to `out`, from the index `end` on; returns the new end. The bytes after it may change, too."""
+    at, stop = starts[number], starts[number + 1]
+    new_end = end + stop - at
+    while at < stop:
+        copy_lanes(values, at, out, end)
+        at, end = at + PADDING, end + PADDING
+    return int(new_end)
 
 
 @inlined
@@ -162,20 +171,26 @@ def _put_time(out: Bytes, end: int, time: int) -> int:
 @inlined
 def _put_compact(out: Bytes, end: int, values: Bytes, start: int, stop: int) -> int:
     """Copy JSON text to `out` without white space between its tokens; returns the new end."""
-    inside, escaped = False, False
-    there = np.uintp(end)
-    for at in range(np.uintp(start), np.uintp(stop)):
-        byte = values[at]
-        if inside:
-            inside = escaped or byte != 0x22
-            escaped = byte == 0x5C and not escaped
-        elif byte == 0x22:
-            inside = True
-        elif byte <= 0x20:
+    at, inside = start, False
+    while at < stop:
+        if inside and at + PADDING <= len(values):
+            copy_lanes(values, at, out, end)
+            run = min(plain_run(values, at), stop - at)
+            at, end = at + run, end + run
+            if run == PADDING or at == stop:
+                continue
+        byte = byte_at(values, at)
+        at += 1
+        if inside and byte == _BACKSLASH and at < stop:  # the next byte does not end the string
+            out[np.uintp(end)] = byte
+            end, byte, at = end + 1, byte_at(values, at), at + 1
+        elif byte == _QUOTE:
+            inside = not inside
+        elif not inside and byte <= _BLANK:
             continue
-        out[there] = byte
-        there += np.uintp(1)
-    return int(there)
+        out[np.uintp(end)] = byte
+        end += 1
+    return end
 
 
 @compiled
@@ -185,7 +200,8 @@ def _write(
     categories: Bytes, category_starts: Ints, category_of: Ints,
     names: Bytes, name_starts: Ints, name_of: Ints,
     rests: Bytes, rest_starts: Ints, rest_of: Ints,
-    numbers: Any, has: Any, args: Bytes, args_starts: Ints, modes: Ints, essential: Any, known: Any,
+    numbers: Any, has: Any, args: Bytes, args_starts: Ints, changed: Bytes, changed_starts: Ints,
+    modes: Ints, essential: Any, known: Any,
     frame: Bytes, frame_starts: Ints, keys: Bytes, key_starts: Ints,
 ) -> int:  # fmt: skip
     """Write the events to `out`; returns the number of bytes."""
@@ -208,6 +224,10 @@ def _write(
         if modes[row] == COPIED and args_starts[row + 1] > args_starts[row]:
             end = _put(out, end, frame, frame_starts, 7)
             end = _put_compact(out, end, args, args_starts[row], args_starts[row + 1])
+        elif modes[row] >= CHANGED:
+            number = modes[row] - CHANGED
+            end = _put(out, end, frame, frame_starts, 7)
+            end = _put_compact(out, end, changed, changed_starts[number], changed_starts[number + 1])
         elif modes[row] == ESSENTIAL:
             first = True
             for column in range(len(essential)):

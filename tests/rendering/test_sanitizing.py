@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.rendering.sanitizing import DEPTH_MAX, LONG, containing, counter_args, plain, sanitized, suspects
+from service.rendering.sanitizing import DEPTH_MAX, LONG, containing, counter_args, plain, sanitized
+from service.rendering.sanitizing import suspects as suspects_among
 from service.rendering.text import PackedTexts
 
 HARMFUL = st.characters(categories=["Cs"]) | st.just("\0")
@@ -34,6 +35,11 @@ def text_of(value: Any, *, escaped: bool) -> str:
     text = json.dumps(value, ensure_ascii=escaped, separators=(",", ":"))
     text = re.sub(r'("[^"\\]*(?:\\.[^"\\]*)*")|NaN|-?Infinity', lambda match: match[1] or "1e999", text)
     return text if escaped else text.encode("utf-8", "replace").decode()
+
+
+def suspects(table: PackedTexts) -> list[int]:
+    """Return the indices of all texts that may need sanitizing."""
+    return suspects_among(table.values, table.starts, np.ones(len(table.lengths), np.bool_)).tolist()
 
 
 def check(value: Any, depth: int = 0) -> None:
@@ -78,7 +84,7 @@ def test_harmless_values_are_unchanged(value: dict[str, Any], escaped: bool) -> 
 def test_values_that_sanitizing_changes_are_suspects(values: list[Any], escaped: bool) -> None:
     texts = [text_of(value, escaped=escaped) for value in values]
     table = PackedTexts.of([text.encode() for text in texts])
-    suspect = {*suspects(table.values, table.starts).tolist()}
+    suspect = {*suspects(table)}
     for index, text in enumerate(texts):
         if index not in suspect:
             check(json.loads(text))
@@ -95,7 +101,7 @@ def test_values_that_sanitizing_changes_are_suspects(values: list[Any], escaped:
 )  # fmt: skip
 def test_harmful_text_is_suspect(text: str) -> None:
     table = PackedTexts.of([b"{}", text.encode(), b'{"a":1}'])
-    assert suspects(table.values, table.starts).tolist() == [1]
+    assert suspects(table) == [1]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +110,7 @@ def test_harmful_text_is_suspect(text: str) -> None:
 )
 def test_common_text_is_not_suspect(text: str) -> None:
     table = PackedTexts.of([text.encode()])
-    assert suspects(table.values, table.starts).tolist() == []
+    assert suspects(table) == []
 
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX, DEPTH_MAX + 1, 2000, 100_000])
@@ -159,5 +165,17 @@ def test_texts_that_contain_a_word_are_found(texts: list[bytes], word: bytes) ->
 
 def test_empty_texts_are_not_suspect() -> None:
     table = PackedTexts.of([])
-    assert suspects(table.values, table.starts).tolist() == []
-    assert suspects(table.values, np.zeros(3, np.int64)).tolist() == []
+    assert suspects(table) == []
+    assert suspects(PackedTexts(table.values, np.zeros(3, np.int64))) == []
+
+
+@pytest.mark.parametrize("value", ["9223372036854775808", "1e999", "7E+308", r'"\u0000"', r'"\ud83d"'])
+def test_harmful_value_is_found_at_any_offset(value: str) -> None:
+    texts = [f'{{"{"k" * offset}":{value}}}' for offset in range(40)]
+    table = PackedTexts.of([text.encode() for text in [*texts, *(f'{{"{"k" * 30}":1}}' for _ in range(3))]])
+    assert suspects(table) == [*range(len(texts))]
+
+
+def test_only_the_chosen_texts_are_suspects() -> None:
+    table = PackedTexts.of([b"[]", b"[]", b"{}"])
+    assert suspects_among(table.values, table.starts, np.array([False, True, True])).tolist() == [1]

@@ -93,6 +93,21 @@ def _blank_run(_: Any, text: Any, at: Any) -> Any:
     return types.int64(text, types.int64), generate
 
 
+def _number_marks(_: Any, text: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
+        lanes = _lanes(builder, _address(context, builder, signature, args))
+        digit = builder.icmp_unsigned("<", builder.sub(lanes, _all(ord("0"))), _all(10))
+        exponent = builder.icmp_unsigned("==", builder.or_(lanes, _all(0x20)), _all(ord("e")))
+        backslash = builder.icmp_unsigned("==", lanes, _all(ord("\\")))
+        marks = ir.Constant(_LONG, 0)
+        for nth, hits in enumerate((digit, exponent, backslash)):
+            bits = builder.zext(builder.bitcast(hits, ir.IntType(PADDING)), _LONG)
+            marks = builder.or_(marks, builder.shl(bits, ir.Constant(_LONG, nth * PADDING)))
+        return marks
+
+    return types.int64(text, types.int64), generate
+
+
 if TYPE_CHECKING:
 
     def byte_at(text: Any, at: int) -> int:
@@ -109,9 +124,13 @@ if TYPE_CHECKING:
 
     def blank_run(text: Any, at: int) -> int:
         """Return the number of bytes from `at` on, at most `PADDING`, that are JSON white space."""
+
+    def number_marks(text: Any, at: int) -> int:
+        """Return a bit for each of the next `PADDING` bytes that is a digit; then for each E or e; then backslashes."""
 else:
     byte_at = intrinsic(_byte_at)
     word_at = intrinsic(_word_at)
     copy_lanes = intrinsic(_copy_lanes)
     plain_run = intrinsic(_plain_run)
     blank_run = intrinsic(_blank_run)
+    number_marks = intrinsic(_number_marks)
