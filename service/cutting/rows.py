@@ -17,6 +17,7 @@ from service.cutting.criteria import CompiledSelection, IntervalSet
 from service.cutting.steps import EventSteps
 from service.store.flow_ids import LAUNCH_FLOWS
 from service.store.parts import METADATA, TRACK, Flags, Ints, Part, Parts, Tracks, Words, packed
+from service.streaming.integers import distinct
 from service.trace.errors import NothingSelected
 from service.trace.selection import ALWAYS, Interval, Selection
 from service.trace.summary import ANNOTATION_CATEGORIES, FLOW_PHASES, Key, Summary
@@ -315,10 +316,10 @@ class _Flows:
             if unseen:  # parts that may have the other ends
                 _, known = _Table(flows[bits != 0], bits[bits != 0]).of(flows)
                 ids, is_launch = np.concatenate(self._ids)[known], np.concatenate(self._launches)[known] != _NOWHERE
-                launch_ids = np.unique(np.concatenate([ids[is_launch], *self._correlations]))
-                other_ids = np.unique(ids[~is_launch])
+                launch_ids = distinct(np.concatenate([ids[is_launch], *self._correlations]))
+                other_ids = distinct(ids[~is_launch])
                 near = [index for index in unseen if self._may_have(index, launch_ids, other_ids)]
-                near = self._having(near, np.union1d(launch_ids, other_ids))
+                near = self._having(near, distinct(np.concatenate([launch_ids, other_ids])))
         if self._rows:
             order = np.argsort(flows, kind="stable")
             _, firsts = _runs(flows[order])
@@ -356,7 +357,7 @@ class _Flows:
             self._rows.append(part.first + ends)
             self._exclusions.append(self._excluded(part)[ends] if self._excluded else self._kept[:0])
             kept = slices & part.has("correlation") & (self._kept[part.rows] != 0)
-            self._correlations.append(np.unique(part.ints("correlation")[kept]))
+            self._correlations.append(distinct(part.ints("correlation")[kept]))
             self._flows.append(packed(names, kinds))
             self._ids.append(np.where(is_id, ids, _TEXT))
             places = np.where(timed, packed(times - self._zero, tracks), _NOWHERE)

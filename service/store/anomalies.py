@@ -1,14 +1,17 @@
 """Anomalies of a trace that are not errors: the number and the first examples of each, found in its columns."""
 
-from collections.abc import Mapping
+import heapq
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from service.store.parts import Flags, Part, Parts
+from service.store.tally_sums import TallySums
 from service.trace.health import EXAMPLES_MAX, Health
-from service.trace.summary import LAUNCH_PATTERN, Summary
+from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, Summary
 
 APART_NS = 60_000_000_000
 """Minimum gap in ns between outlier events and all other events."""
@@ -16,82 +19,123 @@ APART_NS = 60_000_000_000
 EPOCH_NS = 1_262_304_000_000_000_000
 """The year 2010 in ns since 1970. Profiles are not older, so a clock with smaller times does not count from 1970."""
 
-_TALLIED = """
-SELECT
-    coalesce(sum(before_zero), 0)::BIGINT, coalesce(sum(at_zero), 0)::BIGINT, coalesce(sum(timed), 0)::BIGINT,
-    coalesce(sum(events - timed) FILTER (ph <> 'M'), 0)::BIGINT,
-    coalesce(sum(events - lasting) FILTER (ph = 'X'), 0)::BIGINT,
-    coalesce(sum(negative), 0)::BIGINT
-FROM tally
-"""
-_WORK = "SELECT DISTINCT cat FROM tally WHERE is_work"
-_LAUNCHES = f"SELECT DISTINCT cat FROM tally WHERE regexp_full_match(cat, '{LAUNCH_PATTERN}')"  # noqa: S608 - made of constants
-_UNLINKED = """
-events ANTI JOIN (SELECT correlation FROM events WHERE cat IN $launches AND correlation NOTNULL) USING (correlation)
-WHERE cat IN $work
-"""
-_TIMES = "SELECT ts_ns FROM events WHERE row BETWEEN ? AND ? ORDER BY ts_ns"
-_EXAMPLE = "concat_ws(', ', left(coalesce(name, cat, ph), 60), 'ts ' || ts_ns || ' ns', 'dur ' || dur_ns || ' ns')"
+_NAME_MAX = 60  # characters of a name in an example
+_SHOWN = ("position", "name", "cat", "ph", "ts_ns", "dur_ns")
 
 Times = npt.NDArray[np.int64]
 
 
 def note_anomalies(
-    db: duckdb.DuckDBPyConnection, envelope: Mapping[str, Any], summary: Summary, health: Health
+    parts: Parts, sums: TallySums, envelope: Mapping[str, Any], summary: Summary, health: Health
 ) -> None:
     """Find the anomalies of a trace, and add them to its health.
 
     Args:
-        db: a connection with the view ``events`` and the table ``tally`` of the census.
+        parts: the events.
+        sums: the sums over the tally of the events.
         envelope: the document's members except for its events.
         summary: the summary so far.
         health: the health to add to.
+
+    Raises:
+        ExportFailed: the events can't be read.
     """
 
-    def note(code: str, count: int, rows: str, **values: Any) -> None:
+    def note(code: str, count: int, flags: Callable[[Part], Flags]) -> None:
         if count:
             health.add(code, count=count)
-            examples = f"SELECT {_EXAMPLE} FROM {rows} ORDER BY position LIMIT {EXAMPLES_MAX}"  # noqa: S608 - made of constants
-            for (text,) in db.execute(examples, values).fetchall():
+            for text in _examples(parts, flags):
                 health.add_example(code, text=text)
 
-    ((before_zero, at_zero, timed, untimed, unlasting, negative),) = db.execute(_TALLIED).fetchall()
-    note("no_time", untimed, "events WHERE ts_ns IS NULL AND ph IS DISTINCT FROM 'M'")
-    note("no_duration", unlasting, "events WHERE dur_ns IS NULL AND ph = 'X'")
-    note("negative_times", before_zero, "events WHERE ts_ns < 0")
-    note("negative_durations", negative, "events WHERE dur_ns < 0")
+    note("no_time", sums.without_time, lambda part: ~part.has("ts_ns") & part.which("ph", lambda phase: phase != "M"))
+    note("no_duration", sums.without_duration, lambda part: ~part.has("dur_ns") & part.slices)
+    note("negative_times", sums.before_zero, lambda part: part.ints("ts_ns") < 0)
+    note("negative_durations", sums.negative, lambda part: part.ints("dur_ns") < 0)
 
-    rows, latest = range(before_zero + at_zero, timed), 0
+    rows, latest = range(sums.before_zero + sums.at_zero, sums.with_time), 0
     if rows:
-        early, late = _edges(db, rows)
+        early, late = _edges(parts, rows)
         latest = int(late[0])
         if early[0] > APART_NS:
-            note("zero_times", at_zero, "events WHERE ts_ns = 0")
+            note("zero_times", sums.at_zero, lambda part: part.has("ts_ns") & (part.ints("ts_ns") == 0))
         before, behind = _far(early, late)
-        far = f"events WHERE ts_ns > 0 AND row NOT BETWEEN {rows[before]} AND {rows[-1 - behind]}"
-        note("outlier_times", before + behind, far)
+        near = rows[before], rows[-1 - behind]
+        note("outlier_times", before + behind, lambda part: (part.ints("ts_ns") > 0) & ~_within(part, *near))
 
-    work, launches = ([cat for (cat,) in db.execute(sql).fetchall()] for sql in (_WORK, _LAUNCHES))
-    if work:
-        cats = {"work": work, "launches": launches}
-        ((unlinked,),) = db.execute(f"SELECT count(*) FROM {_UNLINKED}", cats).fetchall()  # noqa: S608 - made of constants
-        note("unlinked_kernels", unlinked, _UNLINKED, **cats)
+    if sums.has_work:
+        launched, unlinked = _unlinked(parts)
+        note("unlinked_kernels", unlinked, lambda part: _is_work(part) & ~_launched(part, launched))
 
     if summary.rank is None and not summary.ranks:
         health.add("unknown_rank")
     if summary.base_ns is None:
         base = envelope.get("baseTimeNanoseconds")
-        if base is not None or (timed and latest < EPOCH_NS):
+        if base is not None or (sums.with_time and latest < EPOCH_NS):
             shown = base is not None and not isinstance(base, dict | list)
             health.add("unknown_base", text=f"baseTimeNanoseconds: {base}" if shown else None)
 
 
-def _edges(db: duckdb.DuckDBPyConnection, rows: range) -> tuple[Times, Times]:
-    """Return the sorted starts of about the first and the last hundredth of the events at `rows`."""
+def _examples(parts: Parts, flags: Callable[[Part], Flags]) -> list[str]:
+    """Return the texts of the first flagged events in the order of the file."""
+    examples: list[tuple[int, str]] = []
+    for part in parts.read([*_SHOWN, "correlation"]):
+        rows = np.flatnonzero(flags(part))
+        first = rows[np.argsort(part.ints("position")[rows], kind="stable")[:EXAMPLES_MAX]]
+        shown = part.table.select(_SHOWN).take(first).to_pylist()
+        examples = heapq.nsmallest(EXAMPLES_MAX, [*examples, *((event["position"], _shown(event)) for event in shown)])
+    return [text for _, text in examples]
+
+
+def _shown(event: Mapping[str, Any]) -> str:
+    names = [event[key] for key in ("name", "cat", "ph") if event[key] is not None]
+    times = [
+        f"{key} {event[column]} ns" for key, column in (("ts", "ts_ns"), ("dur", "dur_ns")) if event[column] is not None
+    ]
+    return ", ".join([*(name[:_NAME_MAX] for name in names[:1]), *times])
+
+
+def _within(part: Part, first: int, last: int) -> Flags:
+    """Flag the rows of a part from the row `first` to the row `last` of the trace."""
+    rows = np.arange(part.rows.start, part.rows.stop)
+    return (first <= rows) & (rows <= last)
+
+
+def _edges(parts: Parts, rows: range) -> tuple[Times, Times]:
+    """Return the starts of about the first and the last hundredth of the events at `rows`, which are in order."""
     edge = min(len(rows) // 100 + 1, (len(rows) - 1) // 2)
-    parts = (rows[: edge + 1], rows[-1 - edge :])
-    early, late = (db.execute(_TIMES, [part[0], part[-1]]).fetchnumpy()["ts_ns"] for part in parts)
+    early, late = (_starts(parts, part[0], part[-1]) for part in (rows[: edge + 1], rows[-1 - edge :]))
     return early, late
+
+
+def _starts(parts: Parts, first: int, last: int) -> Times:
+    """Return the starts of the events from the row `first` to the row `last`, in ns."""
+    chosen = parts.read(["ts_ns"], parts.between(first, last))
+    return np.concatenate([part.starts[_within(part, first, last)] for part in chosen])
+
+
+def _is_work(part: Part) -> Flags:
+    return part.which("cat", GPU_CATEGORIES.__contains__)
+
+
+def _launched(part: Part, launched: Times) -> Flags:
+    """Flag the events with a correlation id of `launched`, which is sorted."""
+    ids = part.ints("correlation")
+    at = np.minimum(np.searchsorted(launched, ids), max(len(launched) - 1, 0))
+    found = launched[at] == ids if len(launched) else np.zeros(len(ids), np.bool_)
+    return part.has("correlation") & found
+
+
+def _unlinked(parts: Parts) -> tuple[Times, int]:
+    """Return the sorted correlation ids of launches, and the number of events on devices that have none of them."""
+    launches, work, without_id = [], [], 0
+    for part in parts.read(["cat", "correlation"]):
+        is_launch = part.which("cat", lambda cat: cat is not None and re.fullmatch(LAUNCH_PATTERN, cat))
+        ids, has_id, is_work = part.ints("correlation"), part.has("correlation"), _is_work(part)
+        launches.append(ids[is_launch & has_id])
+        work.append(ids[is_work & has_id])
+        without_id += int((is_work & ~has_id).sum())
+    launched = np.sort(np.concatenate(launches))
+    return launched, without_id + int((~np.isin(np.concatenate(work), launched)).sum())
 
 
 def _far(early: Times, late: Times) -> tuple[int, int]:

@@ -220,6 +220,11 @@ class Parts:
         """Return the indices of the parts that hold any of the flagged rows."""
         return [i for i in range(len(self)) if rows[self._firsts[i] : self._firsts[i + 1]].any()]
 
+    def between(self, first: int, last: int) -> list[int]:
+        """Return the indices of the parts that hold any of the rows from `first` to `last`."""
+        begin, end = np.searchsorted(self._firsts, [first, last], side="right")
+        return [*range(int(begin) - 1, int(end))]
+
     def span(self, index: int, column: str) -> Interval | None:
         """Return the smallest and the largest value of a column in a part; None if it has no value."""
         statistics = self._groups[index].column(self._places[column]).statistics

@@ -1,6 +1,7 @@
 """Tally of a trace's events by phase, category, track, device and stream, made while they are written."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,32 @@ _HAS = len(_KEYS)  # bits of the keys that are not null
 _EVENTS, _START, _END, _TIMED, _BEFORE_ZERO, _AT_ZERO, _LASTING, _NEGATIVE = range(_HAS + 1, _HAS + 9)
 _WIDTH = _NEGATIVE + 1
 _FREE = -1
+_ROWS_AT_ONCE = 10_000  # rows that are listed at a time
 _TIME_MAX = (1 << 63) - 1
 _FACTOR = 0x2545F4914F6CDD1D
 
 Ints = npt.NDArray[np.int64]
+
+
+class TallyRow(NamedTuple):
+    """The keys of some events, and what is counted of them; see `Tally.table`."""
+
+    ph: str | None
+    cat: str | None
+    pid: int | None
+    pid_text: str | None
+    tid: int | None
+    tid_text: str | None
+    device: int | None
+    stream: int | None
+    events: int
+    start_ns: int | None
+    end_ns: int | None
+    timed: int
+    before_zero: int
+    at_zero: int
+    lasting: int
+    negative: int
 
 
 @compiled
@@ -120,6 +143,11 @@ class Tally:
         rows[: self._known] = self._rows[: self._known]
         self._rows, self._slots = rows, np.full(2 * len(rows), _FREE)
         _place(np.ascontiguousarray(rows[: self._known, : _HAS + 1].T), rows, self._slots)
+
+    def rows(self) -> Iterator[TallyRow]:
+        """Yield the rows of `table`."""
+        for batch in self.table().to_batches(max_chunksize=_ROWS_AT_ONCE):
+            yield from map(TallyRow._make, zip(*(batch[name].to_pylist() for name in TallyRow._fields), strict=True))
 
     def table(self) -> pa.Table:
         """Return the tally.

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from service.analysis.facts.intervals import Ints
+from service.streaming.integers import distinct
 
 
 def thinned(at: Ints, level: Ints, points: int) -> Ints:
@@ -28,4 +29,4 @@ def thinned(at: Ints, level: Ints, points: int) -> Ints:
     lowest, highest = equal_rows(np.minimum.reduceat(level, firsts)), equal_rows(np.maximum.reduceat(level, firsts))
     first_of_lowest = lowest[np.searchsorted(lowest, firsts)]
     last_of_highest = highest[np.searchsorted(highest, firsts + counts) - 1]
-    return np.unique(np.concatenate([first_of_lowest, last_of_highest, [len(at) - 1]]))
+    return distinct(np.concatenate([first_of_lowest, last_of_highest, [len(at) - 1]]))

@@ -14,6 +14,7 @@ from service.analysis.facts.path_edges import PathEdges
 from service.analysis.facts.scope import Scope
 from service.store.columns import by_time
 from service.store.parts import TRACK
+from service.streaming.integers import distinct
 from service.streaming.schema import SCHEMA
 from service.trace.errors import NotApplicable
 
@@ -117,7 +118,7 @@ def _point_columns(scope: Scope, edges: PathEdges, points: Ints) -> Columns:
     at_start = (kinds == HOST_START) | (kinds == WORK_START)
     times = np.where(at_start, starts, np.maximum(starts, ends - 1))
     work_positions = edges.work_columns["positions"]
-    positions = np.unique(work_positions[work_index[on_work]])
+    positions = distinct(work_positions[work_index[on_work]])
     tracks = pa.concat_tables([_threads(scope, edges), _streams(scope, positions)])
     rows = len(host.thread_keys) + np.searchsorted(positions, work_positions[work_index])
     chosen = tracks.take(pa.array(np.where(on_work, rows, host.threads[host_index])))

@@ -19,6 +19,7 @@ from service.formats.memory_snapshot.snapshot import (
     Trace,
     compact,
 )
+from service.streaming.integers import distinct
 from service.trace.errors import IngestError, NotATrace
 
 _SETTINGS_DEPTH = 8
@@ -143,7 +144,7 @@ class _Contents:
     def _action_codes(self) -> tuple[list[str], npt.NDArray[np.uint8]]:
         """Return the names of the actions, and the code of each entry's action."""
         strings = self._tables.entry_actions[: self._reader.entries]
-        used = np.unique(strings).tolist()
+        used = distinct(strings).tolist()
         if len(used) > _ACTIONS_MAX:
             raise IngestError(f"The entries of the snapshot have more than {_ACTIONS_MAX} different actions.")
         names = [self._reader.string(number) for number in used]
@@ -163,7 +164,7 @@ class _Contents:
         ]
         ends = np.cumsum([0, *map(len, of_segments)])
         of_all = np.concatenate([np.zeros(0, np.int64), *of_segments])
-        if len(np.unique(of_all)) < len(of_all):
+        if len(distinct(of_all)) < len(of_all):
             raise IngestError("A block is in two segments of the snapshot.")
         blocks = tables.blocks[of_all]
         sizes, requested = blocks[:, layout.BLOCK_SIZE], blocks[:, layout.BLOCK_REQUESTED]
