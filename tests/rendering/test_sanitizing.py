@@ -39,7 +39,8 @@ def text_of(value: Any, *, escaped: bool) -> str:
 
 def suspects(table: PackedTexts) -> list[int]:
     """Return the indices of all texts that may need sanitizing."""
-    return suspects_among(table.values, table.starts, np.ones(len(table.lengths), np.bool_)).tolist()
+    indices: list[int] = suspects_among(table.values, table.starts, np.ones(len(table.lengths), np.bool_)).tolist()
+    return indices
 
 
 def check(value: Any, depth: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,9 +101,16 @@ def read_slices(tables: Iterable[pa.Table], counts: Mapping[str, int]) -> tuple[
         ExportFailed: there are more slices than counted.
     """
     reader = _Reader(counts)
-    for table in tables:
-        if len(table):
-            reader.add(table)
+    with ThreadPoolExecutor(1, "slices") as thread:
+        copied: Future[None] | None = None
+        for table in tables:
+            if len(table):
+                copy = reader.sorted(table)
+                if copied:
+                    copied.result()
+                copied = thread.submit(copy)
+        if copied:
+            copied.result()
     return reader.slices(), reader.work()
 
 
@@ -125,8 +133,11 @@ class _Reader:
                 capacity[group] += count
         self._buffers = {group: _Buffer(capacity[group], ints, words) for group, (ints, words) in _READ_OF.items()}
 
-    def add(self, table: pa.Table) -> None:
-        """Add the slices of a table."""
+    def sorted(self, table: pa.Table) -> Callable[[], None]:
+        """Sort the slices of a table into groups, and return a function that copies them, perhaps in another thread.
+
+        The functions must be called one after the other, in the order of the tables.
+        """
         columns = {name: _Column(table[name]) for name in COLUMNS}
         sort_columns = tuple(
             (tuple(columns[name].values for name in names), tuple(columns[name].valid for name in names))
@@ -148,8 +159,12 @@ class _Reader:
         self._events += len(table)
         columns["thread"] = _Column(pa.chunked_array([threads]))
         columns["row"] = _Column(pa.chunked_array([np.arange(len(table), dtype=np.int32)]))
-        for group, buffer in self._buffers.items():
-            buffer.add(np.flatnonzero(groups == group), columns, codes)
+
+        def copy() -> None:
+            for group, buffer in self._buffers.items():
+                buffer.add(np.flatnonzero(groups == group), columns, codes)
+
+        return copy
 
     def _name_codes(self, name: "_Column", category: "_Column") -> Indices:
         """Return the code of each name in a table's dictionary; -1 for names of Python functions only."""
