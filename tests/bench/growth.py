@@ -1,6 +1,7 @@
 """Benchmark of the growth of ingest: traces of several sizes, read on one processor, on two, and on all."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -38,7 +39,9 @@ def _ingest(trace: Path, data: Path, processors: set[int]) -> Row:
     rows: list[Row] = []
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)  # the server inherits it
-    server = Server(data, perfetto_port=0, keep_ready=True).start()
+    server = Server(data, perfetto_port=0, keep_ready=True)
+    server.command = (sys.executable, "-m", "service")  # a fork would use the processors of the warm interpreter
+    server.start()
     server.api.timeout = 3600
     try:
         settle(server)
