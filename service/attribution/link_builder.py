@@ -1,7 +1,5 @@
 """Builder of links; takes events while they are written."""
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,9 +13,9 @@ from service.store.parts import TRACK, Part, Tracks
 from service.trace.summary import (
     ANNOTATION_CATEGORIES,
     GPU_CATEGORIES,
-    LAUNCH_PATTERN,
     OPERATOR_CATEGORIES,
     ExternalIdKind,
+    is_launch,
 )
 
 _SYNCHRONIZATION = "cuda_sync"
@@ -28,15 +26,11 @@ _ON_DEVICE = _WORK | _WAIT
 COLUMNS = ("ph", "cat", "name", "ts_ns", "dur_ns", "correlation", "external_id", *TRACK)
 
 
-def _is_launch(category: str | None) -> bool:
-    return category is not None and re.fullmatch(LAUNCH_PATTERN, category) is not None
-
-
 def _kinds_of(category: str | None) -> int:
     """Return the kinds of the events of a category, as bits."""
     return (
         (category in OPERATOR_CATEGORIES) * _OPERATOR
-        | _is_launch(category) * _CALL
+        | is_launch(category) * _CALL
         | (category in GPU_CATEGORIES) * _WORK
         | (category == _SYNCHRONIZATION) * _WAIT
         | (category == _DEVICE_ANNOTATION) * _REGION

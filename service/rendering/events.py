@@ -9,7 +9,16 @@ from service.rendering.lines import Lines
 from service.rendering.placement import LanePlacer
 from service.rendering.render_report import RenderReport
 from service.rendering.sanitizing import counter_args, is_exact, plain, sanitized
-from service.rendering.text import ESSENTIAL_COLUMNS, PackedTexts, TextCache, member
+from service.rendering.text import (
+    COPIED,
+    ESSENTIAL,
+    ESSENTIAL_COLUMNS,
+    LEFT_OUT,
+    NO_ARGS,
+    PackedTexts,
+    TextCache,
+    member,
+)
 from service.rendering.time_base import SPAN_MAX, engine_times
 from service.rendering.tracks import TrackAssigner
 from service.store.parts import METADATA, Flags, Ints, Part, Words, mixed
@@ -108,10 +117,8 @@ class EventWriter:
             np.stack([self._pids[lanes], self._tids[lanes], starts, durations, ids]),
             np.stack([always, always, always, is_slice, has_id]),
             args,
-            self._kept_args,
-            part.which("name", {"[memory]"}.__contains__),
+            self._modes(part, loose),
             self._counters(args, np.flatnonzero(phases == _CODES["C"])),
-            loose,
             np.stack([part.ints(column) for column in ESSENTIAL_COLUMNS]),
             np.stack([part.has(column) for column in ESSENTIAL_COLUMNS]),
         )
@@ -163,6 +170,14 @@ class EventWriter:
 
     def _id(self, text: str) -> int:
         return self._ids.setdefault(text, _TEXT_IDS + len(self._ids))
+
+    def _modes(self, part: Part, loose: Flags) -> Ints:
+        """Return the mode of each event; see `Lines`. Allocations keep all arguments, too."""
+        modes = np.full(len(part), {"all": COPIED, "essential": ESSENTIAL, "none": NO_ARGS}[self._kept_args])
+        if self._kept_args == "essential":
+            modes[part.which("name", {"[memory]"}.__contains__)] = COPIED
+        modes[loose] = LEFT_OUT
+        return modes
 
     def _counters(self, args: pa.StringArray, rows: Ints) -> dict[int, str]:
         """Return the arguments of counters, which keep only their numbers, by row. Count these."""

@@ -111,13 +111,13 @@ class LaneAssigner:
 
         Args:
             tracks: the track of each event, a number from 0 on.
-            starts: the start of each event, in ns.
+            starts: the start of each event, in ns, in order.
             ends: the end of each event, in ns; not before its start.
             kinds: the kind of each event: `OTHER`, `SLICE` or `FLOW`.
         """
         order = np.arange(len(starts))
-        follows = np.concatenate([[False], starts[1:] == starts[:-1]]) if len(starts) else np.zeros(0, np.bool_)
-        shared = np.flatnonzero(follows | np.append(follows[1:], False))  # events at the time of another one
+        same = starts[1:] == starts[:-1]
+        shared = np.flatnonzero(np.append(False, same) | np.append(same, False))  # events at the time of another one
         order[shared] = shared[np.lexsort((kinds[shared] == FLOW, -ends[shared], starts[shared]))]
         assigned, joined = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
         tracks_end = int(tracks.max(initial=0)) + 1

@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from service.rendering.sanitizing import containing, sanitized, suspects
-from service.rendering.text import CHANGED, COPIED, ESSENTIAL, LEFT_OUT, NO_ARGS, PackedTexts, write_lines
+from service.rendering.text import CHANGED, COPIED, ESSENTIAL, PackedTexts, write_lines
 from service.store.parts import Flags, Ints
 from service.streaming.processors import processor_count
-from service.trace.selection_fields import Args
 
 _COLLECTIVE = b'"Collective name"'
-_MODES = {"all": COPIED, "essential": ESSENTIAL, "none": NO_ARGS}
 
 
 @dataclass(frozen=True)
@@ -27,10 +25,9 @@ class Lines:
         numbers: rows of pid, tid, ts, dur and id; times in ns.
         has: flags of the numbers that are present, in rows like `numbers`.
         args: the arguments of each event, as JSON.
-        kept_args: which arguments to keep.
-        with_all: flags of the events that keep all arguments if only essential ones are kept.
+        modes: the mode of each event: `NO_ARGS`, `COPIED`, `ESSENTIAL` or `LEFT_OUT`; collectives keep all arguments
+            where others keep essential ones.
         counters: the arguments of counters, as JSON, by row.
-        left_out: flags of the events that have no line.
         essential: rows of the values of `ESSENTIAL_COLUMNS`.
         known: flags of the values that are present, in rows like `essential`.
     """
@@ -39,23 +36,20 @@ class Lines:
     numbers: Ints
     has: Flags
     args: pa.StringArray
-    kept_args: Args
-    with_all: Flags
+    modes: Ints
     counters: Mapping[int, str]
-    left_out: Flags
     essential: Ints
     known: Flags
 
     def text(self) -> bytes:
         """Return the text, each event after a comma and a line break."""
         texts = PackedTexts.in_array(self.args)
-        modes = np.full(len(self.args), _MODES[self.kept_args])
-        if self.kept_args == "essential":
-            modes[self.with_all | containing(texts.values, texts.starts, _COLLECTIVE)] = COPIED
+        modes = self.modes.copy()
+        if (is_essential := modes == ESSENTIAL).any():
+            modes[is_essential & containing(texts.values, texts.starts, _COLLECTIVE)] = COPIED
         harmful = suspects(texts.values, texts.starts, modes == COPIED).tolist()
         changed = {row: sanitized(self.args[row].as_py()) for row in harmful} | {**self.counters}
         modes[np.array([*changed], np.int64)] = np.arange(CHANGED, CHANGED + len(changed))
-        modes[self.left_out] = LEFT_OUT
         changed_texts = PackedTexts.of([text.encode() for text in changed.values()])
         return write_lines(self.words, self.numbers, self.has, texts, changed_texts, modes, self.essential, self.known)
 

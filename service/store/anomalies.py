@@ -1,17 +1,15 @@
 """Anomalies of a trace that are not errors: the number and the first examples of each, found in its columns."""
 
 import heapq
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from service.store.parts import Flags, Part, Parts
+from service.store.parts import METADATA, Flags, Ints, Part, Parts
 from service.store.tally_sums import TallySums
 from service.trace.health import EXAMPLES_MAX, Health
-from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, Summary
+from service.trace.summary import GPU_CATEGORIES, Summary, is_launch
 
 APART_NS = 60_000_000_000
 """Minimum gap in ns between outlier events and all other events."""
@@ -21,8 +19,6 @@ EPOCH_NS = 1_262_304_000_000_000_000
 
 _NAME_MAX = 60  # characters of a name in an example
 _SHOWN = ("position", "name", "cat", "ph", "ts_ns", "dur_ns")
-
-Times = npt.NDArray[np.int64]
 
 
 def note_anomalies(
@@ -47,7 +43,7 @@ def note_anomalies(
             for text in _examples(parts, flags):
                 health.add_example(code, text=text)
 
-    note("no_time", sums.without_time, lambda part: ~part.has("ts_ns") & part.which("ph", lambda phase: phase != "M"))
+    note("no_time", sums.without_time, lambda part: ~part.has("ts_ns") & ~part.which("ph", METADATA))
     note("no_duration", sums.without_duration, lambda part: ~part.has("dur_ns") & part.slices)
     note("negative_times", sums.before_zero, lambda part: part.ints("ts_ns") < 0)
     note("negative_durations", sums.negative, lambda part: part.ints("dur_ns") < 0)
@@ -57,14 +53,14 @@ def note_anomalies(
         early, late = _edges(parts, rows)
         latest = int(late[0])
         if early[0] > APART_NS:
-            note("zero_times", sums.at_zero, lambda part: part.has("ts_ns") & (part.ints("ts_ns") == 0))
+            note("zero_times", sums.at_zero, lambda part: part.starts == 0)
         before, behind = _far(early, late)
         near = rows[before], rows[-1 - behind]
         note("outlier_times", before + behind, lambda part: (part.ints("ts_ns") > 0) & ~_within(part, *near))
 
     if sums.has_work:
         launched, unlinked = _unlinked(parts)
-        note("unlinked_kernels", unlinked, lambda part: _is_work(part) & ~_launched(part, launched))
+        note("unlinked_kernels", unlinked, lambda part: _is_work(part) & ~_is_launched(part, launched))
 
     if summary.rank is None and not summary.ranks:
         health.add("unknown_rank")
@@ -100,14 +96,14 @@ def _within(part: Part, first: int, last: int) -> Flags:
     return (first <= rows) & (rows <= last)
 
 
-def _edges(parts: Parts, rows: range) -> tuple[Times, Times]:
+def _edges(parts: Parts, rows: range) -> tuple[Ints, Ints]:
     """Return the starts of about the first and the last hundredth of the events at `rows`, which are in order."""
     edge = min(len(rows) // 100 + 1, (len(rows) - 1) // 2)
     early, late = (_starts(parts, part[0], part[-1]) for part in (rows[: edge + 1], rows[-1 - edge :]))
     return early, late
 
 
-def _starts(parts: Parts, first: int, last: int) -> Times:
+def _starts(parts: Parts, first: int, last: int) -> Ints:
     """Return the starts of the events from the row `first` to the row `last`, in ns."""
     chosen = parts.read(["ts_ns"], parts.between(first, last))
     return np.concatenate([part.starts[_within(part, first, last)] for part in chosen])
@@ -117,28 +113,31 @@ def _is_work(part: Part) -> Flags:
     return part.which("cat", GPU_CATEGORIES.__contains__)
 
 
-def _launched(part: Part, launched: Times) -> Flags:
+def _is_launched(part: Part, launched: Ints) -> Flags:
     """Flag the events with a correlation id of `launched`, which is sorted."""
-    ids = part.ints("correlation")
-    at = np.minimum(np.searchsorted(launched, ids), max(len(launched) - 1, 0))
-    found = launched[at] == ids if len(launched) else np.zeros(len(ids), np.bool_)
-    return part.has("correlation") & found
+    return part.has("correlation") & _are_among(part.ints("correlation"), launched)
 
 
-def _unlinked(parts: Parts) -> tuple[Times, int]:
+def _are_among(ids: Ints, known: Ints) -> Flags:
+    """Flag the ids that are among sorted ones. `numpy.isin` would sort these again for each part."""
+    if not len(known):
+        return np.zeros(len(ids), np.bool_)
+    return known[np.minimum(np.searchsorted(known, ids), len(known) - 1)] == ids  # type: ignore[no-any-return]
+
+
+def _unlinked(parts: Parts) -> tuple[Ints, int]:
     """Return the sorted correlation ids of launches, and the number of events on devices that have none of them."""
     launches, work, without_id = [], [], 0
     for part in parts.read(["cat", "correlation"]):
-        is_launch = part.which("cat", lambda cat: cat is not None and re.fullmatch(LAUNCH_PATTERN, cat))
         ids, has_id, is_work = part.ints("correlation"), part.has("correlation"), _is_work(part)
-        launches.append(ids[is_launch & has_id])
+        launches.append(ids[part.which("cat", is_launch) & has_id])
         work.append(ids[is_work & has_id])
         without_id += int((is_work & ~has_id).sum())
     launched = np.sort(np.concatenate(launches))
-    return launched, without_id + int((~np.isin(np.concatenate(work), launched)).sum())
+    return launched, without_id + int((~_are_among(np.concatenate(work), launched)).sum())
 
 
-def _far(early: Times, late: Times) -> tuple[int, int]:
+def _far(early: Ints, late: Ints) -> tuple[int, int]:
     """Return the numbers of outliers at the start and at the end.
 
     The distance of an outlier from the other events exceeds both `APART_NS` and the time between the two edges.

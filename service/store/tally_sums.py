@@ -1,12 +1,11 @@
 """Sums over the rows of a tally: what a trace's summary says of its events, tracks, streams and devices."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 
 from service.store.tally import TallyRow
-from service.trace.summary import GPU_CATEGORIES, HOST_CATEGORIES, LAUNCH_PATTERN, TIMELESS_PHASES, Bounds, Key, key_of
+from service.trace.summary import GPU_CATEGORIES, HOST_CATEGORIES, TIMELESS_PHASES, Bounds, Key, is_launch, key_of
 
 
 class Extent:
@@ -48,7 +47,7 @@ class Track:
     def add(self, row: TallyRow) -> None:
         """Add the events of a row."""
         self.events += row.events
-        if is_work(row) and row.device is not None:
+        if _is_work(row) and row.device is not None:
             self.device = row.device if self.device is None else max(self.device, row.device)
         self.host = self.host or _on_host(row.cat or "")
 
@@ -65,7 +64,6 @@ class TallySums:
         tracks: the tracks by pid and tid, which may be spelled in several ways. Metadata events belong to none.
         streams: device and stream of work.
         devices: the work of each device.
-        has_work: True if any event is work on a device.
         with_time: number of events with a start.
         before_zero: number of events that start before 0.
         at_zero: number of events that start at 0.
@@ -80,11 +78,15 @@ class TallySums:
         self.tracks: dict[tuple[Key, Key], Track] = {}
         self.streams: set[tuple[int, int]] = set()
         self.devices: dict[int, Extent] = {}
-        self.has_work = False
         self.with_time = self.before_zero = self.at_zero = 0
         self.without_time = self.without_duration = self.negative = 0
         for row in rows:
             self._add(row)
+
+    @property
+    def has_work(self) -> bool:
+        """True if any event is work on a device."""
+        return any(category in GPU_CATEGORIES for _, category in self.counts)
 
     def _add(self, row: TallyRow) -> None:
         self.counts[row.ph or "", row.cat or ""] += row.events
@@ -100,19 +102,16 @@ class TallySums:
             self.without_time += row.events - row.timed
             key = key_of(row.pid, row.pid_text), key_of(row.tid, row.tid_text)
             self.tracks.setdefault(key, Track()).add(row)
-        if is_work(row):
-            self.has_work = True
-            if row.device is not None:
-                self.devices.setdefault(row.device, Extent()).add(row)
-                if row.stream is not None:
-                    self.streams.add((row.device, row.stream))
+        if _is_work(row) and row.device is not None:
+            self.devices.setdefault(row.device, Extent()).add(row)
+            if row.stream is not None:
+                self.streams.add((row.device, row.stream))
 
 
-def is_work(row: TallyRow) -> bool:
-    """Return whether the events of a row are work on a device."""
+def _is_work(row: TallyRow) -> bool:
     return row.cat in GPU_CATEGORIES
 
 
 @cache
 def _on_host(category: str) -> bool:
-    return category in HOST_CATEGORIES or re.fullmatch(LAUNCH_PATTERN, category) is not None
+    return category in HOST_CATEGORIES or is_launch(category)

@@ -20,5 +20,5 @@ def distinct(values: npt.NDArray[Integer]) -> npt.NDArray[Integer]:
 
     For a million different numbers, `numpy.unique` takes 40 times as long: it hashes them (numpy 2.3 and 2.4).
     """
-    ordered = np.sort(values, axis=None)
+    ordered = np.sort(values)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered

@@ -1,5 +1,6 @@
 """The summary of a trace, and the categories of events that define it."""
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
@@ -52,6 +53,11 @@ TIMELESS_PHASES = FLOW_PHASES | {"M", "C"}
 
 Key = str | int
 """A pid or a tid."""
+
+
+def is_launch(category: str | None) -> bool:
+    """Return whether a category is that of runtime or driver calls; see `LAUNCH_PATTERN`."""
+    return category is not None and re.fullmatch(LAUNCH_PATTERN, category) is not None
 
 
 def key_of(number: int | None, text: str | None) -> Key:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 from service.analysis.facts.intervals import Ints
 from service.attribution.nesting import NONE, Flags, Indices, nesting_order
 from service.store.parts import TRACK
+from service.streaming.ahead import read_ahead
 from service.streaming.scan.compiled import compiled
 from service.trace.errors import ExportFailed
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, OP_CATEGORIES
@@ -101,16 +101,8 @@ def read_slices(tables: Iterable[pa.Table], counts: Mapping[str, int]) -> tuple[
         ExportFailed: there are more slices than counted.
     """
     reader = _Reader(counts)
-    with ThreadPoolExecutor(1, "slices") as thread:
-        copied: Future[None] | None = None
-        for table in tables:
-            if len(table):
-                copy = reader.sorted(table)
-                if copied:
-                    copied.result()
-                copied = thread.submit(copy)
-        if copied:
-            copied.result()
+    for copy in read_ahead((reader.sorted(table) for table in tables if len(table)), "slices"):
+        copy()
     return reader.slices(), reader.work()
 
 

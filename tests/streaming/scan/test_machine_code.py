@@ -25,11 +25,7 @@ def test_folder_is_named_after_all_sources_of_the_reader(tmp_path: Path) -> None
     assert place
     assert first_folder == place.path
     folders = [first_folder]
-    for changed in (
-        package / "grammar.py",
-        Path("formats/memory_snapshot/records.py"),
-        Path("rendering/pftrace/wire.py"),
-    ):
+    for changed in ("streaming/scan/grammar.py", "formats/memory_snapshot/records.py", "rendering/pftrace/wire.py"):
         (tmp_path / changed).write_text("changed")
         folders.append(folder())
     for made in folders[1:]:
