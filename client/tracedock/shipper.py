@@ -60,13 +60,20 @@ class Shipper:
         self._uncompressed: set[str] = set()  # traces that are sent as they are: they can't be compressed
         self._reported: set[str] = set()
 
-    def compress_all(self) -> None:
-        """Compress all plain traces that no other process works on."""
-        for identity in self._ours():
-            if self._spool.has_plain(identity) and identity not in self._uncompressed:
-                with self._spool.claimed(identity) as entry:
-                    if entry and entry.plain.exists():
-                        self._compress(entry)
+    def compress_all(self) -> bool:
+        """Compress all plain traces, and return whether this was possible: someone else may have locked one."""
+        for identity in self._to_compress():
+            with self._spool.claimed(identity) as entry:
+                if entry and entry.plain.exists():
+                    self._compress(entry)
+        return not self._to_compress()
+
+    def _to_compress(self) -> list[str]:
+        return [
+            identity
+            for identity in self._ours()
+            if self._spool.has_plain(identity) and identity not in self._uncompressed
+        ]
 
     def send_all(self) -> bool:
         """Send all compressed traces, and return whether this was possible; stop at the first passing trouble."""
@@ -188,8 +195,8 @@ def _run(shipper: Shipper, trainer: int) -> None:
     sender.start()
     while True:
         is_alive = os.getppid() == trainer  # seen before the pass, so that the last pass sees the last trace
-        shipper.compress_all()
-        if not is_alive:
+        is_compressed = shipper.compress_all()  # not yet if the other thread, or another process, has locked a trace
+        if not is_alive and is_compressed:
             break
         time.sleep(POLL_S)
     is_last.set()

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import errno
 import gzip
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tracedock.client import Client
-from tracedock.shipper import Shipper
+from tracedock.shipper import Shipper, _run
 from tracedock.spool import Entry, Spool
 
 from tests.cli.double import Server, problem
@@ -52,6 +54,29 @@ def test_trace_that_has_arrived_before_a_kill_is_not_sent_again(
     assert names(spool) == ["a.json", "a.trace.json.gz"]
     assert shipper.send_all()
     assert len(server.sent("PUT")) == 1
+    assert names(spool) == []
+
+
+def test_compression_is_not_done_while_another_one_holds_a_trace(spool: Spool, shipper: Shipper) -> None:
+    write(spool, "a", BODY)
+    write(spool, "b", BODY)
+    with spool.claimed("a"):
+        assert not shipper.compress_all()
+        assert names(spool) == ["a.json", "a.trace.json", "b.json", "b.trace.json.gz"]
+    assert shipper.compress_all()
+    assert names(spool) == ["a.json", "a.trace.json.gz", "b.json", "b.trace.json.gz"]
+
+
+def test_trace_that_is_locked_when_the_trainer_has_ended_is_sent_once_it_is_free(
+    spool: Spool, shipper: Shipper, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(spool, "a", BODY)
+    lock = ExitStack()
+    lock.enter_context(spool.claimed("a"))
+    monkeypatch.setattr(time, "sleep", lambda seconds: lock.close())  # the first pass is over
+    ended = 0  # no process has this number
+    _run(shipper, ended)
+    assert [gzip.decompress(request.body) for request in server.sent("PUT")] == [BODY]
     assert names(spool) == []
 
 
