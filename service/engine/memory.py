@@ -1,11 +1,11 @@
 """Prediction of the memory that an engine takes for a trace; it learns from earlier loads."""
 
 BASE_BYTES = 32 << 20  # an engine without a trace takes 21 MB; the rest is a margin
-PER_EVENT = {"all": 400, "essential": 290, "none": 215}
+PER_EVENT = {"all": 300, "essential": 200, "none": 180}
 """Bytes per event at the peak of a load, by the arguments that are loaded.
 
-Measured on trace_processor v54.0 with all arguments: 320 for a real trace of 12 M events, 430 to 480 for generated
-traces of 0.4 to 2.4 M events. With essential arguments: 290; with none: 215.
+Measured on trace_processor v54.0, on a generated trace of 4 M events and three real ones of 0.5 to 0.9 M: 270 to 291
+with all arguments, 178 to 195 with essential ones, 166 to 183 with none. Documents that are JSON: 303, 158 and 137.
 """
 
 PER_ORIGINAL_BYTE = 6

@@ -4,19 +4,27 @@ Times count from the trace's first event, so that the engine's doubles hold them
 different ids. Slices that overlap without nesting are on separate lanes. The engine itself sorts the events.
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import cut_tables
-from service.rendering.events import EventWriter
-from service.rendering.lines import texts_of
+from service.rendering.arrows import SCANNED, ArrowKeys, ArrowScan
+from service.rendering.events import EventPlacer
+from service.rendering.fuchsia.records import PHASES_KEPT, TEXTS_MAX, head, names_of, records_of
+from service.rendering.lines import lines_of
+from service.rendering.phases import CODES, PHASES
+from service.rendering.placed import PlacedEvents
 from service.rendering.render_report import RankGroup, RenderReport
 from service.rendering.time_base import time_base
 from service.rendering.tracks import TrackAssigner
@@ -24,11 +32,13 @@ from service.store.export import parsed_envelope
 from service.store.folder import EVENTS
 from service.store.lists import whole_summary
 from service.store.parts import Parts
+from service.store.text_sizes import TextSizes
+from service.streaming.processors import processor_count
 from service.streaming.schema import SCHEMA
 from service.trace.process_groups import ProcessGroups
 from service.trace.selection import Selection
 from service.trace.selection_fields import Args
-from service.trace.summary import Summary
+from service.trace.summary import FLOW_PHASES, Summary
 
 SAME_TIME_MAX = 1 << 20
 """Number of events from which a table is no longer extended with the next one, even if both share a time."""
@@ -60,16 +70,69 @@ def render(
     report.external_ids = external_ids_in_summary(summary)
     with closing(Parts(columns / EVENTS)) as parts:
         report.base_ns = time_base(parts)
-        events = EventWriter(tracks, report, args)
-        tables = by_whole_times(_tables(parts, selection, summary))
-        started = False
-        for piece in chain(texts_of(map(events.lines, tables)), map(_line, tracks.metadata())):
-            if piece:
-                yield piece if started else b'{"traceEvents":[' + piece[1:]
-                started = True
-        yield b"]}\n" if started else b'{"traceEvents":[]}\n'
+        keys = ArrowKeys()
+        placer = EventPlacer(tracks, report, args, keys)
+        events = map(placer.place, by_whole_times(_tables(parts, selection, summary)))
+        scan = _scan(parts, summary, keys) if selection is None and _fit(parts.text_sizes, summary) else None
+        yield from _in_records(events, tracks, scan) if scan else _in_json(events, tracks)
     report.tracks = tracks.tracks
     report.groups = _groups(columns, summary)
+
+
+def _fit(sizes: TextSizes | None, summary: Summary) -> bool:
+    """Return whether the texts of each event, and each name of a track, fit into a record of Fuchsia's format.
+
+    Sanitizing at most doubles the size of arguments, by escaping quotes, and triples that of names that are all NUL.
+    """
+    tracks = [*summary.processes, *summary.threads]
+    names = max((sum(len(str(value).encode()) for value in track.values()) for track in tracks), default=0)
+    return sizes is not None and max(3 * (sizes.categories + sizes.names) + 2 * sizes.args, 3 * names) <= TEXTS_MAX
+
+
+def _scan(parts: Parts, summary: Summary, keys: ArrowKeys) -> ArrowScan | None:
+    """Return what a document in Fuchsia's format needs to know of arrows; None if it can't show the trace as JSON does.
+
+    Selections are small enough for JSON, which needs no scan.
+    """
+    phases = {key.partition("|")[0] for key in summary.counts}
+    if phases & {*PHASES} - PHASES_KEPT:
+        return None
+    scan = ArrowScan(parts.read(SCANNED) if phases & FLOW_PHASES else (), keys)
+    return scan if scan.are_bound and scan.are_short else None
+
+
+def _in_records(events: Iterator[PlacedEvents], tracks: TrackAssigner, scan: ArrowScan) -> Iterator[bytes]:
+    """Yield the document in Fuchsia's format."""
+
+    def prepared(block: PlacedEvents) -> Callable[[], bytes]:
+        return partial(records_of, block, *scan.split(block.arrows, block.phases == CODES["s"]))
+
+    yield head()
+    yield from _called(map(prepared, events))
+    yield from names_of(tracks.tracks)
+
+
+def _in_json(events: Iterator[PlacedEvents], tracks: TrackAssigner) -> Iterator[bytes]:
+    """Yield the document as JSON."""
+    started = False
+    for piece in chain(_called(partial(lines_of, block) for block in events), map(_line, tracks.metadata())):
+        if piece:
+            yield piece if started else b'{"traceEvents":[' + piece[1:]
+            started = True
+    yield b"]}\n" if started else b'{"traceEvents":[]}\n'
+
+
+def _called(functions: Iterator[Callable[[], bytes]]) -> Iterator[bytes]:
+    """Yield what functions return, in order; threads call the next ones meanwhile."""
+    count = processor_count()
+    with ThreadPoolExecutor(count, "document") as threads:
+        results = deque[Future[bytes]]()
+        for function in functions:
+            results.append(threads.submit(function))
+            if len(results) > count:
+                yield results.popleft().result()
+        for result in results:
+            yield result.result()
 
 
 def _groups(columns: Path, summary: Summary) -> list[RankGroup]:
@@ -112,7 +175,9 @@ def by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def prepare() -> None:
     """Compile the machine code, or load it from the cache, before the first document needs it."""
-    EventWriter(TrackAssigner(Summary()), RenderReport(), "essential").lines(small_table()).text()
+    events = EventPlacer(TrackAssigner(Summary()), RenderReport(), "all", ArrowKeys()).place(small_table())
+    lines_of(events)
+    records_of(events, np.arange(len(events)), events.arrows)
 
 
 def small_table() -> pa.Table:

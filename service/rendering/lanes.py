@@ -42,7 +42,8 @@ def _assign(
         kinds: the kind of each event.
         order: the indices of the events by time; of events at the same time, the longest is first.
         assigned: output: the lane of each event.
-        joined: output: flags of the ends of arrows on a lane where a slice begins at the same time.
+        joined: output: flags of the ends of arrows on a lane where a slice begins at the same time, and of the slices
+            that end with the slice around them.
         firsts: the first lane of each track.
         lanes: rows of track, number, topmost open slice, the track's next lane, and on first lanes the number of lanes.
         slices: rows of start, end and the slice below; the first row is the head of the list of free rows.
@@ -71,6 +72,7 @@ def _assign(
                 lanes[firsts[track], 4] += 1
                 lanes[lane, 0], lanes[lane, 1], lanes[lane, 2] = track, lanes[firsts[track], 4], -1
                 lanes[lane, 3], lanes[last, 3] = lanes[last, 3], lane
+            joined[event] = lanes[lane, 2] >= 0 and slices[lanes[lane, 2], 1] == end
             free = slices[0, 2]
             slices[0, 2] = slices[free, 2]
             slices[free, 0], slices[free, 1], slices[free, 2] = start, end, lanes[lane, 2]
@@ -105,9 +107,10 @@ class LaneAssigner:
         return int(self._counts[0])
 
     def assign(self, tracks: Ints, starts: Ints, ends: Ints, kinds: Ints) -> tuple[Ints, Flags]:
-        """Return the lane of each event, and flags of the ends of arrows on a lane where a slice begins at that time.
+        """Return the lane of each event, and flags of the events that share a time with a slice of their lane.
 
-        Calls must be in order of time, and one call must have all events of one time.
+        These are ends of arrows at the begin of a slice, and slices that end with the slice around them. Calls must be
+        in order of time, and one call must have all events of one time.
 
         Args:
             tracks: the track of each event, a number from 0 on.

@@ -1,67 +1,56 @@
-"""Lines of a document: events that have their ids, lanes and times, and whose text any thread can write."""
+"""Events of a document as lines of JSON."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from service.rendering.sanitizing import containing, sanitized, suspects
-from service.rendering.text import CHANGED, COPIED, ESSENTIAL, PackedTexts, write_lines
-from service.store.parts import Flags, Ints
-from service.streaming.processors import processor_count
+from service.rendering.phases import JOINED_END, PHASES
+from service.rendering.placed import PlacedEvents
+from service.rendering.sanitizing import is_exact, plain, sanitized
+from service.rendering.text import PackedTexts, member, write_lines
+from service.store.parts import Ints
+from service.trace.text import Members, Number, read, written
 
-_COLLECTIVE = b'"Collective name"'
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Events of a document, one a line.
-
-    Attributes:
-        words: the texts of phases, categories, names and other members, each with the index of each event's text.
-        numbers: rows of pid, tid, ts, dur and id; times in ns.
-        has: flags of the numbers that are present, in rows like `numbers`.
-        args: the arguments of each event, as JSON.
-        modes: the mode of each event: `NO_ARGS`, `COPIED`, `ESSENTIAL` or `LEFT_OUT`; collectives keep all arguments
-            where others keep essential ones.
-        counters: the arguments of counters, as JSON, by row.
-        essential: rows of the values of `ESSENTIAL_COLUMNS`.
-        known: flags of the values that are present, in rows like `essential`.
-    """
-
-    words: list[tuple[PackedTexts, Ints]]
-    numbers: Ints
-    has: Flags
-    args: pa.StringArray
-    modes: Ints
-    counters: Mapping[int, str]
-    essential: Ints
-    known: Flags
-
-    def text(self) -> bytes:
-        """Return the text, each event after a comma and a line break."""
-        texts = PackedTexts.in_array(self.args)
-        modes = self.modes.copy()
-        if (is_essential := modes == ESSENTIAL).any():
-            modes[is_essential & containing(texts.values, texts.starts, _COLLECTIVE)] = COPIED
-        harmful = suspects(texts.values, texts.starts, modes == COPIED).tolist()
-        changed = {row: sanitized(self.args[row].as_py()) for row in harmful} | {**self.counters}
-        modes[np.array([*changed], np.int64)] = np.arange(CHANGED, CHANGED + len(changed))
-        changed_texts = PackedTexts.of([text.encode() for text in changed.values()])
-        return write_lines(self.words, self.numbers, self.has, texts, changed_texts, modes, self.essential, self.known)
+_READ_KEYS = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_out"})
+_NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine treats other values as the end of the document
+_PHASE_TEXTS = PackedTexts.of([*(phase.encode() for phase in PHASES), b'f","bp":"e'])
 
 
-def texts_of(blocks: Iterable[Lines]) -> Iterator[bytes]:
-    """Yield the text of each block, in order; threads write the next ones meanwhile."""
-    count = processor_count()
-    with ThreadPoolExecutor(count, "lines") as threads:
-        texts = deque[Future[bytes]]()
-        for block in blocks:
-            texts.append(threads.submit(block.text))
-            if len(texts) > count:
-                yield texts.popleft().result()
-        for text in texts:
-            yield text.result()
+def lines_of(events: PlacedEvents) -> bytes:
+    """Return the text of events, each after a comma and a line break."""
+    part, args = events.part, events.arguments()
+    is_slice, always = events.phases == PHASES.index("X"), np.ones(len(events), np.bool_)
+    rest = part.table["rest"].combine_chunks().dictionary_encode()
+    rests, count = rest.dictionary.to_pylist(), len(rest.dictionary)
+    return write_lines(
+        [
+            (_PHASE_TEXTS, np.where(events.joined, JOINED_END, events.phases)),
+            _texts(*part.coded("cat"), lambda word: member("cat")(plain(word))),
+            _texts(*part.coded("name"), lambda word: member("name")(plain(word))),
+            _texts(rest.indices.fill_null(count).to_numpy(zero_copy_only=False), rests, _rest_text),
+        ],
+        np.stack([events.pids[events.lanes], events.tids[events.lanes], events.starts, events.durations, events.ids]),
+        np.stack([always, always, always, is_slice, events.has_id]),
+        args.values,
+        args.starts,
+        args.stops,
+        args.modes,
+        events.left_out,
+        *events.essential(),
+    )
+
+
+def _texts(codes: Any, words: Sequence[Any], text: Callable[[Any], str]) -> tuple[PackedTexts, Ints]:
+    """Return the texts of words and an empty one, and the index of each event's text."""
+    texts = PackedTexts.of([*(text(word).encode() for word in words), b""])
+    return texts, np.where(codes < 0, len(words), codes)
+
+
+def _rest_text(text: str) -> str:
+    """Return the members in ``rest`` that the engine reads, as text with a comma before each."""
+    kept = Members(
+        (key, value) for key, value in dict(read(text)).items()
+        if key in _READ_KEYS or (key in _NUMBER_KEYS and isinstance(value, Number) and is_exact(value))
+    )  # fmt: skip
+    return f",{sanitized(written(kept))[1:-1]}" if kept else ""

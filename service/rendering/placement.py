@@ -29,7 +29,7 @@ class LanePlacer:
         self.tracks: list[EngineTrack] = []
 
     def place(self, part: Part, starts: Ints, ends: Ints, kinds: Ints, paired: Flags) -> tuple[Ints, Flags]:
-        """Return the lane of each event, and flags of the ends of arrows on a lane where a slice begins at that time.
+        """Return the lane of each event, and flags of the events that share a time with a slice; see `LaneAssigner`.
 
         Args:
             part: the events; see `LaneAssigner.assign` for the order of calls.

@@ -1,11 +1,11 @@
-"""Fast writing of events as text: the texts of words are cached, and arguments are copied.
+"""Fast writing of events as JSON.
 
 DuckDB, which writes downloads, needs five times the processor time for the same text: a third of the time that an
 engine needs to load a trace.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,40 +16,14 @@ from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
 from service.streaming.scan.machine import PADDING, byte_at, copy_lanes, plain_run
 
-NO_ARGS, COPIED, ESSENTIAL, LEFT_OUT, CHANGED = 0, 1, 2, 3, 4
-"""Modes of an event: its arguments are left out, copied or reduced to essential ones, or the event is left out.
+NO_ARGS, ALL_ARGS, SOME_ARGS = 0, 1, 2
+"""Modes of an event: which arguments it has."""
 
-From `CHANGED` on, a mode is the index of the changed arguments plus `CHANGED`.
-"""
-
-ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # External ids would take a fifth of the time to load
 _KEYS = ('"correlation":', '"device":', '"stream":', '"bytes":')
 _FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":')
-_CACHED_MAX = 1 << 16  # words in a cache
 _EVENT_MAX = 200  # bytes of an event apart from its words, arguments and rest
 _QUOTE, _BACKSLASH, _BLANK = b'"\\ '
-
-
-class TextCache:
-    """A bounded cache of the texts of words.
-
-    Args:
-        text: returns the text of a word.
-    """
-
-    def __init__(self, text: Callable[[Any], str]) -> None:
-        self._text = text
-        self._cache: dict[Any, bytes] = {}
-
-    def of(self, words: Iterable[Any]) -> "PackedTexts":
-        """Return the texts of words in order, followed by an empty text."""
-        cache = self._cache
-        if len(cache) > _CACHED_MAX:
-            cache.clear()
-        for word in words:
-            if word not in cache:
-                cache[word] = self._text(word).encode()
-        return PackedTexts.of([*(cache[word] for word in words), b""])
+_OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
 
 
 class PackedTexts:
@@ -92,8 +66,8 @@ def member(key: str) -> Callable[[Any], str]:
 
 
 def write_lines(
-    words: list[tuple[PackedTexts, Ints]], numbers: Ints, has: Flags, args: PackedTexts, changed: PackedTexts,
-    modes: Ints, essential: Ints, known: Flags,
+    words: list[tuple[PackedTexts, Ints]], numbers: Ints, has: Flags, args: Bytes, starts: Ints, stops: Ints,
+    modes: Ints, left_out: Flags, essential: Ints, known: Flags,
 ) -> bytes:  # fmt: skip
     """Return the text of events, each after a comma and a line break.
 
@@ -101,22 +75,24 @@ def write_lines(
         words: the texts of phases, categories, names and other members, each with the index of each event's text.
         numbers: rows of pid, tid, ts, dur and id; times in ns.
         has: flags of the numbers that are present, in rows like `numbers`.
-        args: the texts of the events' arguments.
-        changed: the texts of changed arguments.
-        modes: the mode of each event: `NO_ARGS`, `COPIED`, `ESSENTIAL`, `LEFT_OUT`, or one from `CHANGED` on.
-        essential: rows of the values of `ESSENTIAL_COLUMNS`.
+        args: the texts of arguments.
+        starts: the index in `args` at which those of each event begin.
+        stops: the index after their end.
+        modes: `NO_ARGS`, `ALL_ARGS` or `SOME_ARGS`, of each event.
+        left_out: flags of the events that are not written.
+        essential: rows of the values of some arguments, which are named in `_KEYS`.
         known: flags of the values that are present, in rows like `essential`.
     """
     size = sum(int(texts.lengths[codes].sum()) for texts, codes in words) + _EVENT_MAX * len(modes)
-    size += int(args.lengths[modes == COPIED].sum()) + int(changed.lengths.sum()) + PADDING
-    if (modes == ESSENTIAL).any():
+    size += 2 * int((stops - starts)[modes == ALL_ARGS].sum()) + PADDING
+    if (modes == SOME_ARGS).any():
         size += 2 * _EVENT_MAX * len(modes)
     out = np.empty(size, np.uint8)
     (phases, phase_of), (categories, category_of), (names, name_of), (rests, rest_of) = words
     end = _write(
         out, phases.values, phases.starts, phase_of, categories.values, categories.starts, category_of,
         names.values, names.starts, name_of, rests.values, rests.starts, rest_of, numbers, has,
-        args.values, args.starts, changed.values, changed.starts, modes, essential, known,
+        args, starts, stops, modes, left_out, essential, known,
         _TEXT_OF_FRAME.values, _TEXT_OF_FRAME.starts, _TEXT_OF_KEYS.values, _TEXT_OF_KEYS.starts,
     )  # fmt: skip
     return out[:end].tobytes()
@@ -169,27 +145,74 @@ def _put_time(out: Bytes, end: int, time: int) -> int:
 
 
 @inlined
-def _put_compact(out: Bytes, end: int, values: Bytes, start: int, stop: int) -> int:
-    """Copy JSON text to `out` without white space between its tokens; returns the new end."""
-    at, inside = start, False
-    while at < stop:
-        if inside and at + PADDING <= len(values):
+def _put_string(out: Bytes, end: int, values: Bytes, start: int) -> tuple[int, int]:
+    """Copy the JSON string that begins at `start`, with its quotes; returns the index after it and the new end."""
+    out[np.uintp(end)] = _QUOTE
+    at, end = start + 1, end + 1
+    while True:
+        if at + PADDING <= len(values):
             copy_lanes(values, at, out, end)
-            run = min(plain_run(values, at), stop - at)
+            run = plain_run(values, at)
             at, end = at + run, end + run
-            if run == PADDING or at == stop:
+            if run == PADDING:
                 continue
         byte = byte_at(values, at)
-        at += 1
-        if inside and byte == _BACKSLASH and at < stop:  # the next byte does not end the string
-            out[np.uintp(end)] = byte
-            end, byte, at = end + 1, byte_at(values, at), at + 1
-        elif byte == _QUOTE:
-            inside = not inside
-        elif not inside and byte <= _BLANK:
-            continue
         out[np.uintp(end)] = byte
+        at, end = at + 1, end + 1
+        if byte == _QUOTE:
+            return at, end
+        if byte == _BACKSLASH:  # the next byte does not end the string
+            out[np.uintp(end)] = byte_at(values, at)
+            at, end = at + 1, end + 1
+
+
+@inlined
+def _put_nested(out: Bytes, end: int, values: Bytes, start: int) -> tuple[int, int]:
+    """Write the list or object that begins at `start` as a string; returns the index after it and the new end."""
+    out[np.uintp(end)] = _QUOTE
+    at, end, depth, inside = start, end + 1, 0, False
+    while True:
+        byte = byte_at(values, at)
+        at += 1
+        if byte == _QUOTE:
+            inside = not inside
+        elif inside and byte == _BACKSLASH:
+            out[np.uintp(end)] = _BACKSLASH
+            out[np.uintp(end + 1)] = _BACKSLASH
+            end, byte, at = end + 2, byte_at(values, at), at + 1
+        elif not inside and byte in (_OPEN_OBJECT, _OPEN_LIST):
+            depth += 1
+        elif not inside and byte in (_CLOSE_OBJECT, _CLOSE_LIST):
+            depth -= 1
+        if byte in (_QUOTE, _BACKSLASH):
+            out[np.uintp(end)] = _BACKSLASH
+            end += 1
+        out[np.uintp(end)] = max(byte, _BLANK)  # a line break or a tab becomes a blank
         end += 1
+        if depth == 0:
+            out[np.uintp(end)] = _QUOTE
+            return at, end + 1
+
+
+@inlined
+def _put_arguments(out: Bytes, end: int, values: Bytes, start: int, stop: int) -> int:
+    """Write an object of arguments without white space between its tokens; returns the new end.
+
+    Lists and objects inside it become strings.
+    """
+    out[np.uintp(end)] = _OPEN_OBJECT
+    at, end = start + 1, end + 1
+    while at < stop:
+        byte = byte_at(values, at)
+        if byte == _QUOTE:
+            at, end = _put_string(out, end, values, at)
+        elif byte in (_OPEN_OBJECT, _OPEN_LIST):
+            at, end = _put_nested(out, end, values, at)
+        else:
+            at += 1
+            if byte > _BLANK:
+                out[np.uintp(end)] = byte
+                end += 1
     return end
 
 
@@ -200,14 +223,14 @@ def _write(
     categories: Bytes, category_starts: Ints, category_of: Ints,
     names: Bytes, name_starts: Ints, name_of: Ints,
     rests: Bytes, rest_starts: Ints, rest_of: Ints,
-    numbers: Any, has: Any, args: Bytes, args_starts: Ints, changed: Bytes, changed_starts: Ints,
-    modes: Ints, essential: Any, known: Any,
+    numbers: Any, has: Any, args: Bytes, starts: Ints, stops: Ints, modes: Ints, left_out: Flags,
+    essential: Any, known: Any,
     frame: Bytes, frame_starts: Ints, keys: Bytes, key_starts: Ints,
 ) -> int:  # fmt: skip
     """Write the events to `out`; returns the number of bytes."""
     end = 0
     for row in range(len(modes)):
-        if modes[row] == LEFT_OUT:
+        if left_out[row]:
             continue
         end = _put(out, end, frame, frame_starts, 0)
         end = _put(out, end, phases, phase_starts, phase_of[row])
@@ -221,14 +244,10 @@ def _write(
                     end = _put_time(out, end, numbers[column, row])
                 else:
                     end = _put_number(out, end, numbers[column, row])
-        if modes[row] == COPIED and args_starts[row + 1] > args_starts[row]:
+        if modes[row] == ALL_ARGS and stops[row] > starts[row]:
             end = _put(out, end, frame, frame_starts, 7)
-            end = _put_compact(out, end, args, args_starts[row], args_starts[row + 1])
-        elif modes[row] >= CHANGED:
-            number = modes[row] - CHANGED
-            end = _put(out, end, frame, frame_starts, 7)
-            end = _put_compact(out, end, changed, changed_starts[number], changed_starts[number + 1])
-        elif modes[row] == ESSENTIAL:
+            end = _put_arguments(out, end, args, starts[row], stops[row])
+        elif modes[row] == SOME_ARGS:
             first = True
             for column in range(len(essential)):
                 if known[column, row]:

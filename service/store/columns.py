@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from service.store import flow_ids, work_tracks
+from service.store import flow_ids, text_sizes, work_tracks
 from service.store.flow_ids import FlowIds, flow_ids_of
 from service.store.folder import COLUMNS_VERSION, EVENTS, disk_errors
+from service.store.text_sizes import TextSizes, text_sizes_of
 from service.store.work_tracks import WorkTracks
 from service.streaming.ahead import read_ahead
 from service.streaming.integers import ints
@@ -133,6 +134,7 @@ class EventsFile:
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._flow_ids: list[FlowIds] = []
         self._work_tracks = WorkTracks()
+        self._text_sizes = [TextSizes()]
         self._file = pq.ParquetWriter(
             folder / EVENTS,
             schema.with_metadata({"tracedock.columns": COLUMNS_VERSION}),
@@ -165,6 +167,7 @@ class EventsFile:
         firsts = range(0, max(len(events), 1), ROW_GROUP)
         self._flow_ids += (flow_ids_of(events.slice(first, ROW_GROUP)) for first in firsts)
         self._work_tracks.add(events)
+        self._text_sizes.append(text_sizes_of(events))
 
     def close(self) -> None:
         """Complete the file."""
@@ -172,6 +175,7 @@ class EventsFile:
             texts = {
                 flow_ids.METADATA_KEY: flow_ids.encoded(self._flow_ids),
                 work_tracks.METADATA_KEY: self._work_tracks.encoded(),
+                text_sizes.METADATA_KEY: text_sizes.encoded(self._text_sizes),
             }
             self._file.add_key_value_metadata(texts)
         self._file.close()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from service.store import flow_ids, work_tracks
+from service.store import flow_ids, text_sizes, work_tracks
 from service.store.column_files import ColumnFile, ParquetColumns
 from service.store.columns import WORDS
 from service.store.flow_ids import FlowIds
@@ -74,10 +74,8 @@ class Part:
         """Return flags of the rows whose word meets a condition, which is called once for each distinct word."""
         codes, words = self.coded(column)
         flags = np.zeros(len(words) + 1, np.bool_)  # the last one is that of null, whose code is -1
-        for code in np.flatnonzero(
-            np.bincount(codes + 1, minlength=len(words) + 1)
-        ).tolist():  # most words may be unused
-            flags[code - 1] = bool(holds(words[code - 1] if code else None))
+        for code in _used(codes, words):
+            flags[code] = bool(holds(words[code] if code >= 0 else None))
         return flags[codes]
 
     @property
@@ -113,6 +111,12 @@ def _coded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     return _filled(words.indices, -1).to_numpy(), words.dictionary.to_pylist()
 
 
+def _used(codes: npt.NDArray[np.int32], words: list[str]) -> list[int]:
+    """Return the codes that occur, because most words may be unused; null is -1."""
+    used: list[int] = (np.flatnonzero(np.bincount(codes + 1, minlength=len(words) + 1)) - 1).tolist()
+    return used
+
+
 def _filled(values: Any, missing: int) -> Any:
     """Return the values with `missing` for null. Most columns have no null, and are not copied."""
     return values.fill_null(missing) if values.null_count else values
@@ -144,6 +148,7 @@ class Parts:
 
     Attributes:
         work_tracks: the tracks of the GPU work; None if the file, which may be of an earlier version, does not tell.
+        text_sizes: the largest sizes of texts; None likewise.
 
     Raises:
         ExportFailed: the file can't be read; the methods raise this, too.
@@ -162,6 +167,7 @@ class Parts:
         ids = flow_ids.decoded(texts.get(flow_ids.METADATA_KEY.encode(), b"[]"))
         self._flow_ids = ids if len(ids) == len(self._groups) else None  # older files have none
         self.work_tracks = work_tracks.decoded(texts.get(work_tracks.METADATA_KEY.encode(), b"null"))
+        self.text_sizes = text_sizes.decoded(texts.get(text_sizes.METADATA_KEY.encode(), b"null"))
         self._firsts = np.cumsum([0, *(group.num_rows for group in self._groups)])
         self._places = self._file.places
         self.rows: int = metadata.num_rows
@@ -299,7 +305,7 @@ def packed(first: Ints, second: Ints) -> npt.NDArray[np.uint64]:
 
 
 class Words:
-    """Assigns numbers to words in the order of their first occurrence."""
+    """Assigns numbers to the words of columns; words of the first parts have the first numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -309,10 +315,14 @@ class Words:
         """The words, by number."""
         return [*self._numbers]
 
-    def of(self, part: Part, column: str) -> Ints:
-        """Return a column of words as numbers that are the same in all parts; -1 is null."""
+    def of(self, part: Part, column: str, rows: Ints | None = None) -> Ints:
+        """Return a column of words, or some rows of it, as numbers that are the same in all parts; -1 is null."""
         codes, words = part.coded(column)
-        table = np.array([*(self._numbers.setdefault(word, len(self._numbers)) for word in words), -1], np.int64)
+        codes = codes if rows is None else codes[rows]
+        table = np.full(len(words) + 1, -1)
+        for code in _used(codes, words):
+            if code >= 0:
+                table[code] = self._numbers.setdefault(words[code], len(self._numbers))
         return table[codes]
 
 

@@ -234,7 +234,7 @@ async def test_original_has_the_memory_of_its_bytes_and_teaches_nothing(engine: 
 async def test_predicted_memory_of_loads_counts_toward_the_budget(engine: Path) -> None:
     async with pool_of(engine, max_engines=9, memory_bytes=2 * expected()) as pool:
         first, _ = open_session_of(pool, "a"), open_session_of(pool, "b")
-        with pytest.raises(EngineUnavailable, match="leave less than the 222 MiB") as refused:
+        with pytest.raises(EngineUnavailable, match="leave less than the 175 MiB") as refused:
             open_session_of(pool, "c")
         facts = refused.value.extra
         assert (facts["budget_bytes"], facts["needed_bytes"]) == (2 * expected(), expected())

@@ -239,10 +239,11 @@ class Oracle:
 
     @cached_property
     def document(self) -> bytes:
-        """The trace as JSON for the engine; each event has its number as an argument."""
+        """The trace as JSON for the engine; lists in arguments are text, and each event has its number there."""
         threads, events = self._threads(), []
         for slice_ in self.slices:
-            args = slice_.args | {"number": slice_.number} if self.keep_args else {"number": slice_.number}
+            args = {name: _shown(value) for name, value in slice_.args.items()} if self.keep_args else {}
+            args["number"] = slice_.number
             event = {
                 "name": slice_.name, "pid": 7, "tid": threads[*slice_.track, slice_.lane], "args": args,
                 "ts": Decimal(slice_.ts) / 1000,
@@ -291,6 +292,11 @@ class Oracle:
 
 def _literal(value: object) -> str:
     return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _shown(value: Any) -> Any:
+    """Return an argument as documents show it: lists and objects are text."""
+    return json.dumps(value, default=float) if isinstance(value, list | dict) else value
 
 
 def _ns(microseconds: Any) -> int:

@@ -1,8 +1,10 @@
 """Loads of rendered traces into a real engine."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
@@ -104,21 +106,22 @@ def slices_of(events: Iterable[Mapping[str, Any]]) -> Counter[Row]:
     )
 
 
-def flat(value: Any, key: str = "args") -> dict[str, Any]:
-    """Return arguments as the engine stores them: by their paths, with too large integers as strings."""
+def flat(args: Any) -> dict[str, Any]:
+    """Return arguments as the engine has them; see `readable`."""
+    named = args if isinstance(args, dict) else {}
+    return {f"args.{name}": readable(value) for name, value in named.items() if value is not None}
+
+
+def readable(value: Any) -> Any:
+    """Return an argument as a number, a string, or what its JSON text says; the engine has lists as text."""
     match value:
-        case dict():
-            parts = {f"{key}.{name}": item for name, item in value.items()}
-        case list():
-            parts = {f"{key}[{place}]": item for place, item in enumerate(value)}
-        case None:
-            return {}
-        case Decimal():
-            return {key: float(value)}
         case bool():
-            return {key: int(value)}
+            return int(value)
+        case Decimal():
+            return float(value)
         case int() if abs(value) >= 1 << 63:
-            return {key: str(value)}
-        case _:
-            return {key: value}
-    return {path: leaf for name, item in parts.items() for path, leaf in flat(item, name).items()}
+            return str(value)
+        case str() if value[:1] in {"[", "{"}:
+            with suppress(ValueError):
+                return json.loads(value, parse_float=Decimal)
+    return value

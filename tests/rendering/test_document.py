@@ -13,6 +13,7 @@ import pytest
 from service.cutting.merge import merge
 from service.cutting.source import Source
 from service.rendering.document import render
+from service.rendering.fuchsia.records import head
 from service.rendering.render_report import RenderReport
 from service.trace.errors import SelectionError
 from service.trace.selection import Selection
@@ -20,7 +21,7 @@ from service.trace.selection_fields import Args
 from tests.conftest import DATA, SHARED
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import cut_text, ingested
-from tests.rendering.loads import SLICES, LoadResult, Row, flat, load, nanoseconds, slices_of
+from tests.rendering.loads import SLICES, LoadResult, Row, flat, load, nanoseconds, readable, slices_of
 from tests.traces import TraceShape, trace_chunks
 
 ARGS = """
@@ -109,7 +110,9 @@ def args_of(events: list[Event]) -> list[str]:
 def args_by_slice(rows: list[Row]) -> list[dict[str, Any]]:
     """Return the arguments of each slice."""
     ids = {row[0] for row in rows}
-    return [{str(key): value for row_id, key, value in rows if row_id == slice_id and key} for slice_id in ids]
+    return [
+        {str(key): readable(value) for row_id, key, value in rows if row_id == slice_id and key} for slice_id in ids
+    ]
 
 
 # -- whole traces ---------------------------------------------------------------------------------------------------
@@ -188,7 +191,7 @@ def test_empty_selection_raises_before_the_first_piece(step_trace: Path, tmp_pat
 
 def test_trace_without_events_is_an_empty_document(tmp_path: Path) -> None:
     result = load(ingested('{"traceEvents": []}', tmp_path / "trace"))
-    assert json.loads(result.document) == {"traceEvents": []}
+    assert result.document == head()
     assert result.report.complete
 
 

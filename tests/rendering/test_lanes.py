@@ -102,7 +102,24 @@ def test_arrow_ends_on_the_lane_of_a_slice_that_begins_then_or_is_open(events: l
         last = {slice_lane for start, end, slice_lane in slices[track] if start < at < end}
         if kind == FLOW:
             assert lane == min(begin or last or {1})
-        assert joined == (kind == FLOW and bool(begin))
+        if kind != SLICE:
+            assert joined == (kind == FLOW and bool(begin))
+
+
+@given(EVENTS)
+def test_slices_that_end_with_the_slice_around_them_are_known(events: list[Event]) -> None:
+    events = by_time(events)
+    around: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    order = sorted(range(len(events)), key=lambda at: (events[at][1], -events[at][2]))
+    assigned = assigned_lanes(events)
+    for at in order:
+        (track, start, dur, kind), (_, lane, joined) = events[at], assigned[at]
+        if kind == SLICE:
+            open_slices = [
+                (other, end) for other, end in around[track, lane] if not (end <= start and other < start)
+            ]  # fmt: skip
+            assert joined == any(end == start + dur for _, end in open_slices)
+            around[track, lane].append((start, start + dur))
 
 
 @given(EVENTS)

@@ -12,6 +12,11 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
+"""Settings of glibc's allocator: a block of 1 MB or more goes back to the system when it is freed.
+
+Tables grow by copying. Without a fixed threshold, the old copies remain between small blocks.
+"""
 
 
 def main() -> None:
@@ -26,7 +31,7 @@ def main() -> None:
     try:
         if options["sandbox"]:
             environment = _enter_sandbox(command[0], options["read"])
-        os.execve(command[0], command, environment)  # noqa: S606 - this is the launcher's purpose
+        os.execve(command[0], command, environment | ALLOCATOR)  # noqa: S606 - this is the launcher's purpose
     except OSError as error:
         sys.exit(f"{command[0]} can't be run: {error.strerror}.")
 

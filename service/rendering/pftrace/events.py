@@ -10,12 +10,12 @@ import pyarrow as pa
 from service.formats.pftrace.clocks import TIME_MAX
 from service.formats.pftrace.messages import COUNTER, Packet, framed, tag, varint
 from service.formats.pftrace.written import EXACT, SHOWN
-from service.rendering.events import PHASES, shown_phases
 from service.rendering.lanes import FLOW, OTHER, SLICE
 from service.rendering.pftrace.annotations import AnnotationWriter
 from service.rendering.pftrace.packets import NAMES_MAX, TrackPackets, interned
 from service.rendering.pftrace.packing import Events, Fields, packets_of
 from service.rendering.pftrace.restoring import BINDS, rest_kinds, restored
+from service.rendering.phases import PHASES, shown_phases
 from service.rendering.placement import LanePlacer
 from service.rendering.sanitizing import counter_args
 from service.rendering.text import PackedTexts

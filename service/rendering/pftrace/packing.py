@@ -14,9 +14,9 @@ from service.formats.pftrace.messages import (
     varint,
 )
 from service.formats.pftrace.written import EXACT, SHOWN, WITH_ID
-from service.rendering.events import PHASES
 from service.rendering.pftrace.annotations import Annotations
 from service.rendering.pftrace.wire import Bytes, close_message, put, put_slice, put_varint
+from service.rendering.phases import PHASES
 from service.rendering.text import PackedTexts
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled

@@ -3,7 +3,7 @@
 import numpy as np
 
 from service.formats.pftrace.written import WITH_ID
-from service.rendering.events import PHASES
+from service.rendering.phases import PHASES
 from service.store.parts import Flags, Ints, Part
 from service.trace.summary import FLOW_PHASES
 

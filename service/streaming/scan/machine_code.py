@@ -15,7 +15,10 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).parents[2]
 
-_SHARED = (Path(__file__).parent, PACKAGE / "formats" / "memory_snapshot", PACKAGE / "rendering" / "pftrace")
+_SHARED = tuple(
+    PACKAGE / folder
+    for folder in ("streaming/scan", "formats/memory_snapshot", "rendering/fuchsia", "rendering/pftrace")
+)
 """Folders of functions that functions in other files call."""
 
 COMPILE = "python -m service.jobs && python -m service.rendering"

@@ -45,3 +45,8 @@ def test_script_in_the_sandbox_is_refused(tmp_path: Path) -> None:
     assert (process.returncode, process.stdout) == (1, "")
     assert "is a script" in process.stderr
     assert "TRACEDOCK_ENGINE_SANDBOX=off" in process.stderr
+
+
+def test_large_blocks_of_an_engine_go_back_to_the_system_when_they_are_freed() -> None:
+    for sandbox in (False, True):
+        assert "MALLOC_MMAP_THRESHOLD_=1048576" in launched(os.getpid(), "/usr/bin/env", sandbox=sandbox).stdout.split()

@@ -9,7 +9,7 @@ from service.streaming.scan import machine_code
 
 def test_folder_is_named_after_all_sources_of_the_reader(tmp_path: Path) -> None:
     service = Path(machine_code.__file__).parents[2]
-    for part in ("streaming/scan", "formats/memory_snapshot", "rendering/pftrace"):
+    for part in ("streaming/scan", "formats/memory_snapshot", "rendering/fuchsia", "rendering/pftrace"):
         (tmp_path / part).mkdir(parents=True)
         for source in (service / part).glob("*.py"):
             (tmp_path / part / source.name).write_bytes(source.read_bytes())
@@ -25,9 +25,10 @@ def test_folder_is_named_after_all_sources_of_the_reader(tmp_path: Path) -> None
     assert place
     assert first_folder == place.path
     folders = [first_folder]
-    for changed in ("streaming/scan/grammar.py", "formats/memory_snapshot/records.py", "rendering/pftrace/wire.py"):
-        (tmp_path / changed).write_text("changed")
+    for changed in ("scan/grammar", "memory_snapshot/records", "fuchsia/words", "pftrace/wire"):
+        [source] = tmp_path.glob(f"*/{changed}.py")
+        source.write_text("changed")
         folders.append(folder())
     for made in folders[1:]:
         made.rmdir()
-    assert len({*folders}) == 4
+    assert len({*folders}) == 5

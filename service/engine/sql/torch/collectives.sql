@@ -105,24 +105,27 @@ SELECT
     WHEN $dtype IN ('ComplexDouble', 'c10::complex<double>') THEN 16
   END;
 
--- Input tensors of annotations: 'args.Input Dims[0][2]' is dimension 2 of input 0.
+-- Input tensors of annotations, from the lists of their dimensions and types.
 CREATE OR REPLACE PERFETTO TABLE _torch_collective_input AS
 WITH
   annotation AS MATERIALIZED (
-    SELECT DISTINCT arg_set_id
-    FROM _torch_collective_told AS t
-    JOIN slice AS s ON s.id = t.annotation_id
-    WHERE s.arg_set_id IS NOT NULL
+    SELECT
+      arg_set_id,
+      extract_arg(arg_set_id, 'args.Input Dims') AS dims,
+      extract_arg(arg_set_id, 'args.Input type') AS types
+    FROM (
+      SELECT DISTINCT arg_set_id
+      FROM _torch_collective_told AS t
+      JOIN slice AS s ON s.id = t.annotation_id
+      WHERE s.arg_set_id IS NOT NULL
+    )
   ),
   dimension AS (
-    SELECT
-      a.arg_set_id,
-      CAST(substr(a.key, 17) AS INTEGER) AS input,
-      CAST(substr(a.key, 17 + instr(substr(a.key, 17), '[')) AS INTEGER) AS place,
-      a.int_value AS length
-    FROM annotation
-    JOIN args AS a USING (arg_set_id)
-    WHERE a.flat_key = 'args.Input Dims' AND length(a.key) - length(replace(a.key, '[', '')) = 2
+    SELECT a.arg_set_id, i.key AS input, d.key AS place, d.value AS length
+    FROM annotation AS a
+    JOIN json_each(a.dims) AS i
+    JOIN json_each(i.value) AS d
+    WHERE json_valid(a.dims) AND i.type = 'array' AND d.type = 'integer'
   ),
   -- SQL has no aggregate product. Tensors with more than eight dimensions are left out.
   tensor AS (
@@ -145,13 +148,10 @@ WITH
     GROUP BY arg_set_id, input
   ),
   typed AS (
-    SELECT
-      a.arg_set_id,
-      CAST(substr(a.key, 17) AS INTEGER) AS input,
-      a.string_value AS dtype
-    FROM annotation
-    JOIN args AS a USING (arg_set_id)
-    WHERE a.flat_key = 'args.Input type' AND _torch_element_bytes(a.string_value) IS NOT NULL
+    SELECT a.arg_set_id, i.key AS input, i.value AS dtype
+    FROM annotation AS a
+    JOIN json_each(a.types) AS i
+    WHERE json_valid(a.types) AND _torch_element_bytes(i.value) IS NOT NULL
   )
 SELECT t.arg_set_id, t.input, t.elements, y.dtype
 FROM tensor AS t

@@ -35,39 +35,7 @@ CREATE OR REPLACE PERFETTO FUNCTION torch_input_dims(
 )
 -- JSON such as `[[64, 3, 7, 7], []]`, where `[]` has no dimensions; NULL if shapes are not recorded.
 RETURNS STRING AS
-WITH
-  -- 'args.Input Dims[0][2]' is dimension 2 of input 0; with three numbers, input 0 is a list of tensors.
-  indexed AS (
-    SELECT id, flat_key, int_value, substr(key, 17) AS path
-    FROM args
-    WHERE arg_set_id = $arg_set_id AND flat_key IN ('args.Input Dims', 'args.Input type')
-  ),
-  dimension AS (
-    SELECT
-      CAST(path AS INTEGER) AS input,
-      iif(
-        length(path) - length(replace(path, ']', '')) = 3, CAST(substr(path, instr(path, '[') + 1) AS INTEGER), NULL
-      ) AS element,
-      int_value
-    FROM indexed
-    WHERE flat_key = 'args.Input Dims'
-    ORDER BY id
-  ),
-  tensor AS (
-    SELECT input, element, '[' || group_concat(int_value, ', ') || ']' AS dims
-    FROM dimension
-    GROUP BY input, element
-  ),
-  shape AS (
-    SELECT input, iif(element IS NULL, dims, '[' || group_concat(dims, ', ') || ']') AS dims
-    FROM tensor
-    GROUP BY input
-  ),
-  -- The engine drops empty lists; the types show that there is an input.
-  input AS (SELECT DISTINCT CAST(path AS INTEGER) AS input FROM indexed ORDER BY 1)
-SELECT '[' || group_concat(coalesce(shape.dims, '[]'), ', ') || ']'
-FROM input
-LEFT JOIN shape USING (input);
+SELECT nullif(extract_arg($arg_set_id, 'args.Input Dims'), '[]');
 
 -- Ops with the columns that are slow to compute.
 CREATE OR REPLACE PERFETTO TABLE _torch_op AS

@@ -1,0 +1,114 @@
+"""The arrows of a trace: numbers that their ends have in common, and what must be known before they are written."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from service.store.parts import Flags, Ints, Part, Words, mixed
+from service.trace.summary import FLOW_PHASES
+
+Keys = npt.NDArray[np.uint64]
+
+SCANNED = ("ph", "cat", "name", "id", "id_text", "rest")
+"""The columns that `ArrowScan` reads."""
+
+_TEXT_IDS = 1 << 61  # first number that is assigned to an id that is not an integer
+_BOUND = r'"bp"\s*:\s*"e"'
+
+
+class ArrowKeys:
+    """Numbers of arrows: two ends have the same number if their ids, categories and names are equal."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._kinds = Words()  # numbers of categories and names
+
+    def ids(self, part: Part) -> tuple[Ints, Flags]:
+        """Return the ids of events as integers, and flags of the events that have an id."""
+        has_text = part.has("id_text")
+        if not has_text.any():
+            return part.ints("id"), part.has("id")
+        codes, words = part.coded("id_text")
+        numbers = np.array([*map(self._id, words), 0], np.int64)[codes]
+        return np.where(has_text, numbers, part.ints("id")), has_text | part.has("id")
+
+    def _id(self, text: str) -> int:
+        return self._ids.setdefault(text, _TEXT_IDS + len(self._ids))
+
+    def of(self, part: Part, rows: Ints) -> Keys:
+        """Return the numbers of the arrows of some events, which are never 0."""
+        ids, has_id = self.ids(part)
+        kinds = (self._kinds.of(part, column, rows) for column in ("cat", "name"))
+        return mixed(ids[rows], has_id[rows], *kinds) | np.uint64(1)
+
+
+def arrow_ends(part: Part) -> Ints:
+    """Return the rows that begin, continue or end an arrow."""
+    return np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
+
+
+class ArrowScan:
+    """What all events together say of arrows.
+
+    Args:
+        parts: the events, with the columns `SCANNED`.
+        keys: gives the numbers of arrows.
+
+    Attributes:
+        are_bound: True if all ends of arrows belong to the slice around them, not to the next one.
+        are_short: True if no arrow with several ends has steps in between.
+    """
+
+    def __init__(self, parts: Iterable[Part], keys: ArrowKeys) -> None:
+        self.are_bound = True
+        ends, steps = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
+        for part in parts:
+            for phase, found in (("f", ends), ("t", steps)):
+                rows = np.flatnonzero(part.which("ph", {phase}.__contains__))
+                found.append(keys.of(part, rows))
+                if phase == "f" and len(rows):
+                    rest = part.table["rest"].take(pa.array(rows))
+                    self.are_bound &= pc.all(pc.match_substring_regex(rest, _BOUND).fill_null(False)).as_py()
+        ordered = np.sort(np.concatenate(ends))
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.zeros(0, np.int64)
+        counts = np.diff(np.append(starts, len(ordered)))
+        self._several, self._counts = ordered[starts[counts > 1]], counts[counts > 1]
+        self._next = np.zeros(len(self._several), np.int64)
+        self.are_short = not np.isin(np.concatenate(steps), self._several).any()
+
+    def split(self, arrows: Keys, is_start: Flags) -> tuple[Ints, Keys]:
+        """Split arrows with several ends into arrows with one end each. Calls must be in order of time.
+
+        Args:
+            arrows: the number of the arrow of each event; 0 for other events.
+            is_start: flags of the events that begin an arrow.
+
+        Returns:
+            The row of each event, or several times that of the start of several arrows; and the arrow's number.
+        """
+        rows = np.arange(len(arrows))
+        at = np.minimum(np.searchsorted(self._several, arrows), max(len(self._several) - 1, 0))
+        among = np.flatnonzero(self._several[at] == arrows) if len(self._several) else rows[:0]
+        if not len(among):
+            return rows, arrows
+        repeats = np.ones(len(arrows), np.int64)
+        starts, ends = among[is_start[among]], among[~is_start[among]]
+        repeats[starts] = self._counts[at[starts]]
+        numbers = arrows.copy()
+        for row in ends.tolist():
+            numbers[row] = _numbered(arrows[row : row + 1], self._next[at[row]])[0]
+            self._next[at[row]] += 1
+        firsts = np.cumsum(repeats) - repeats
+        rows = np.repeat(rows, repeats)
+        numbers, nth = numbers[rows], np.arange(len(rows)) - firsts[rows]
+        of_starts = np.isin(rows, starts)
+        numbers[of_starts] = _numbered(numbers[of_starts], nth[of_starts])
+        return rows, numbers
+
+
+def _numbered(arrows: Keys, nth: "Ints | np.int64") -> Keys:
+    """Return the numbers of the single arrows of arrows with several ends."""
+    return mixed(arrows, np.broadcast_to(np.asarray(nth, np.int64), arrows.shape))
