@@ -12,12 +12,11 @@ from service.streaming.codec import plain_chunks
 from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta, measure_ranks
 from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, measure_cutting, measure_merge
 from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
-from tests.bench.figures import Row, run_alone, timed
+from tests.bench.figures import Row, run_alone, served, settle, timed
 from tests.bench.formats import measure_formats
 from tests.bench.growth import measure_growth
 from tests.bench.pages import PAGE
 from tests.bench.uploads import measure_uploads
-from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
 STREAMS = tuple(range(7, 17))  # streams of the generated trace
@@ -45,9 +44,8 @@ def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, 
     if only is None:
         rows.append(run_alone(LIMIT, [sys.executable, "-c", _GUNZIP, str(trace)]))
         rows.append(run_alone(IJSON, [sys.executable, "-c", _IJSON, str(trace)]))
-    server = Server(data, perfetto_port=0, keep_ready=True).start()
-    server.api.timeout = 3600
-    try:
+    with served(data, keep_ready=True) as server:
+        settle(server)
         with timed(INGEST, server, rows):
             ingested = server.upload(trace, wait=3600)
         columns = sum(path.stat().st_size for path in (data / "columns" / str(ingested["id"])).iterdir())
@@ -57,8 +55,6 @@ def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, 
             rows += measure_analyses(server, ingested, data.parent)
         if only in {None, "engine"}:
             rows += measure_engine(server, ingested, trace, engine)
-    finally:
-        server.stop()
     return rows, ingested["events"]["in"], columns
 
 

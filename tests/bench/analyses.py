@@ -8,7 +8,7 @@ from typing import Any
 
 from service.analysis.kept_answers import KEPT
 from service.store.folder import ANSWERS
-from tests.bench.figures import Row, drain, run_alone, settle, timed
+from tests.bench.figures import Row, drain, run_alone, served, settle, timed
 from tests.bench.pages import measure_pages, measure_run
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
@@ -76,9 +76,7 @@ def measure_hta(folder: Path, path: Path | None) -> list[Row]:
         shape = sized(TraceShape(rank=0, steps=10), 108 * 10**6)
         path = write_trace(folder / "rank-0.json.gz", shape, compress="gzip")
     rows = [run_alone(HTA, [str(HTA_PYTHON), "-c", _HTA, str(path)])]
-    server = Server(folder / "headlines", perfetto_port=0, keep_ready=True).start()
-    server.api.timeout = 3600
-    try:
+    with served(folder / "headlines", keep_ready=True) as server:
         small = server.upload(write_trace(folder / "small.json", TraceShape(steps=3)), wait=3600)  # warms up the server
         drain(server, f"/traces/{small['id']}/analysis/operators")
         settle(server)
@@ -88,8 +86,6 @@ def measure_hta(folder: Path, path: Path | None) -> list[Row]:
         # 422: the analysis does not apply
         if odd := [answer for answer in answers if answer.status_code not in {200, 422}]:
             sys.exit(f"{odd[0].url}: {odd[0].text}")
-    finally:
-        server.stop()
     return rows
 
 
@@ -98,10 +94,8 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> list[Row]:
 
     The page is prepared while the traces arrive, as that of any run is.
     """
-    server = Server(folder / "many", perfetto_port=0, keep_ready=True, prepare_pages=True).start()
-    server.api.timeout = 3600
     rows: list[Row] = []
-    try:
+    with served(folder / "many", keep_ready=True, prepare_pages=True) as server:
         traces = []
         for rank in range(ranks):
             shape = sized(TraceShape(rank=rank, world_size=ranks, seed=rank), megabytes * 10**6)
@@ -117,6 +111,4 @@ def measure_ranks(folder: Path, ranks: int, megabytes: int) -> list[Row]:
         with timed(f"{RANKS}: {ranks} of {megabytes} MB", server, rows):
             drain(server, question)
         rows += measure_run(server, str(trace["group"]["id"]))
-    finally:
-        server.stop()
     return rows

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.figures import Row, drain, run_alone, run_job, timed
+from tests.bench.figures import Row, drain, run_alone, run_job, served, timed
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 
@@ -23,10 +23,8 @@ _FILTER = (
 
 def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
     """Measure the merge of ranks whose traces have the given size each."""
-    server = Server(folder / "ranks", perfetto_port=0, keep_ready=True).start()
-    server.api.timeout = 3600
     rows: list[Row] = []
-    try:
+    with served(folder / "ranks", keep_ready=True) as server:
         traces = []
         for rank in range(ranks):
             shape = sized(TraceShape(rank=rank, world_size=ranks), megabytes * 10**6)
@@ -35,8 +33,6 @@ def measure_merge(folder: Path, megabytes: int, ranks: int = 8) -> Row:
             path.unlink()
         with timed(f"{MERGE}: {ranks} of {megabytes} MB", server, rows):
             run_job(server, "/traces/merge", traces=traces)
-    finally:
-        server.stop()
     return rows[0]
 
 

@@ -91,6 +91,23 @@ def announce(step: str) -> None:
     sys.stderr.write(f"{step} …\n")
 
 
+@contextmanager
+def served(data: Path, **settings: object) -> Iterator[Server]:
+    """Serve a data folder, with an hour for each request.
+
+    The server has an interpreter of its own: a fork of the tests' would count the memory of that one as its own, and
+    use the processors that it may use.
+    """
+    server = Server(data, **settings)
+    server.command = (sys.executable, "-m", "service")
+    server.start()
+    server.api.timeout = 3600
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 def settle(server: Server) -> None:
     """Wait until a server and its children are idle: after each trace, the server starts new warm processes."""
     quiet, last_time = 0, 0.0

@@ -3,13 +3,10 @@
 Each step has a server that has just started, with the settings that the product has by default.
 """
 
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from tests.bench.figures import Row, settle, timed
+from tests.bench.figures import Row, served, settle, timed
 from tests.nsys import Export, write_export
 from tests.server import Server
 from tests.snapshots import write_large
@@ -19,6 +16,7 @@ ROUNDS = 3
 SNAPSHOT, NSIGHT = f"snapshot of {MILLIONS} M entries to ready", f"Nsight export of {MILLIONS} M kernels to ready"
 COLD = "its live set at a moment, as the server starts"
 FIRST, NEXT = "its live set, first answer of an idle server", "its live set at another moment"
+_SETTINGS = {"keep_ready": True, "prepare_pages": True}
 
 
 def measure_formats() -> str:
@@ -42,30 +40,19 @@ def _measure(folder: Path) -> list[Row]:
     rows: list[Row] = []
     for turn in range(ROUNDS):
         data = folder / f"snapshots{turn}"
-        with _started(data) as server, timed(SNAPSHOT, server, rows):
+        with served(data, **_SETTINGS) as server, timed(SNAPSHOT, server, rows):
             trace = server.upload(snapshot, wait=3600)
         start_ns, end_ns = trace["bounds"]["start_ns"], trace["bounds"]["end_ns"]
         for steps in ((COLD,), (FIRST, NEXT)):
-            with _started(data) as server:
+            with served(data, **_SETTINGS) as server:
                 if FIRST in steps:
                     settle(server)
                 for number, step in enumerate(steps, 2):
                     with timed(step, server, rows):
                         _live_set(server, trace["id"], start_ns + (end_ns - start_ns) // number)
-        with _started(folder / f"exports{turn}") as server, timed(NSIGHT, server, rows):
+        with served(folder / f"exports{turn}", **_SETTINGS) as server, timed(NSIGHT, server, rows):
             server.upload(export, wait=3600)
     return rows
-
-
-@contextmanager
-def _started(data: Path) -> Iterator[Server]:
-    server = Server(data, keep_ready=True, prepare_pages=True)
-    server.command = (sys.executable, "-m", "service")
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def _live_set(server: Server, trace_id: str, at_ns: int) -> None:

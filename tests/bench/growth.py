@@ -1,12 +1,10 @@
 """Benchmark of the growth of ingest: traces of several sizes, read on one processor, on two, and on all."""
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench.figures import Row, settle, timed
-from tests.server import Server
+from tests.bench.figures import Row, served, settle, timed
 from tests.traces import TraceShape, sized, write_trace
 
 SIZES_MB = (270, 2700, 8000)
@@ -39,15 +37,11 @@ def _ingest(trace: Path, data: Path, processors: set[int]) -> Row:
     rows: list[Row] = []
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)  # the server inherits it
-    server = Server(data, perfetto_port=0, keep_ready=True)
-    server.command = (sys.executable, "-m", "service")  # a fork would use the processors of the warm interpreter
-    server.start()
-    server.api.timeout = 3600
     try:
-        settle(server)
-        with timed(f"{trace.name} on {len(processors)} processors", server, rows):
-            server.upload(trace, wait=3600)
+        with served(data, keep_ready=True) as server:
+            settle(server)
+            with timed(f"{trace.name} on {len(processors)} processors", server, rows):
+                server.upload(trace, wait=3600)
     finally:
-        server.stop()
         os.sched_setaffinity(0, before)
     return rows[0]

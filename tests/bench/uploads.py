@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.bench.figures import Row, timed
+from tests.bench.figures import Row, served, settle, timed
 from tests.server import Server
 from tests.traces import TraceShape, sized, write_trace
 from tests.tus import begin, chunk_head
@@ -51,9 +51,8 @@ def measure_uploads() -> str:
 def _measure(folder: Path) -> tuple[list[Row], list[float]]:
     """Return the rows of all steps but `BUSY`, and the latencies of `BUSY` in seconds."""
     path = write_trace(folder / "uploaded.json", sized(TraceShape(), MEGABYTES * 10**6))
-    server = Server(folder / "uploads", keep_ready=True).start()
-    server.api.timeout = 3600
-    try:
+    with served(folder / "uploads", keep_ready=True) as server:
+        settle(server)
         with _nginx(folder) as nginx_url:
             uploads: dict[str, Callable[[], object]] = {
                 PUT: lambda: put(f"{server.url}/api/v1/traces/a.json", path),
@@ -67,8 +66,6 @@ def _measure(folder: Path) -> tuple[list[Row], list[float]]:
         _delete_traces(server)
         uploads[PUT]()
         latencies = _latencies(server, [uploads[TUS]] * IN_BACKGROUND)
-    finally:
-        server.stop()
     return rows, latencies
 
 
