@@ -5,10 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from service.rendering.lines import NUMBER_KEYS, READ_KEYS
 from service.store.parts import Flags, Ints, Part, Words, mixed
 from service.trace.summary import FLOW_PHASES
+from service.trace.text import read
 
 Keys = npt.NDArray[np.uint64]
 
@@ -16,7 +17,8 @@ SCANNED = ("ph", "cat", "name", "id", "id_text", "rest")
 """The columns that `ArrowScan` reads."""
 
 _TEXT_IDS = 1 << 61  # first number that is assigned to an id that is not an integer
-_BOUND = r'"bp"\s*:\s*"e"'
+_UNKNOWN = (READ_KEYS | NUMBER_KEYS) - {"bp"}  # to Fuchsia's format
+_TEXTS_MAX = 1 << 10  # different texts of other members in a part; those of torch are a few
 
 
 class ArrowKeys:
@@ -51,7 +53,7 @@ def arrow_ends(part: Part) -> Ints:
 
 
 class ArrowScan:
-    """What all events together say of arrows.
+    """What all events together say of arrows, and of members that have no column.
 
     Args:
         parts: the events, with the columns `SCANNED`.
@@ -60,24 +62,37 @@ class ArrowScan:
     Attributes:
         are_bound: True if all ends of arrows belong to the slice around them, not to the next one.
         are_short: True if no arrow with several ends has steps in between.
+        are_plain: True if no event has a member that the engine reads and that has no column, except ``bp``.
     """
 
     def __init__(self, parts: Iterable[Part], keys: ArrowKeys) -> None:
-        self.are_bound = True
+        self.are_bound = self.are_plain = True
         ends, steps = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
         for part in parts:
             for phase, found in (("f", ends), ("t", steps)):
                 rows = np.flatnonzero(part.which("ph", {phase}.__contains__))
                 found.append(keys.of(part, rows))
-                if phase == "f" and len(rows):
-                    rest = part.table["rest"].take(pa.array(rows))
-                    self.are_bound &= pc.all(pc.match_substring_regex(rest, _BOUND).fill_null(False)).as_py()
+                if phase == "f":
+                    self._scan_members(part.table["rest"], rows)
+            if not (self.are_bound and self.are_plain):
+                break
         ordered = np.sort(np.concatenate(ends))
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.zeros(0, np.int64)
         counts = np.diff(np.append(starts, len(ordered)))
         self._several, self._counts = ordered[starts[counts > 1]], counts[counts > 1]
         self._next = np.zeros(len(self._several), np.int64)
         self.are_short = not np.isin(np.concatenate(steps), self._several).any()
+
+    def _scan_members(self, rest: pa.ChunkedArray, ends: Ints) -> None:
+        """Look at the members of a part's events that have no column, and at those of the ends of arrows."""
+        texts = rest.combine_chunks().dictionary_encode()
+        if len(texts.dictionary) > _TEXTS_MAX:
+            self.are_plain = False
+            return
+        members = [dict(read(text)) for text in texts.dictionary.to_pylist()]
+        is_bound = np.array([*(each.get("bp") == "e" for each in members), False])  # the last one is that of null
+        self.are_bound &= bool(is_bound[texts.indices.fill_null(-1).to_numpy()[ends]].all())
+        self.are_plain &= all(each.keys().isdisjoint(_UNKNOWN) for each in members)
 
     def split(self, arrows: Keys, is_start: Flags) -> tuple[Ints, Keys]:
         """Split arrows with several ends into arrows with one end each. Calls must be in order of time.

@@ -38,7 +38,7 @@ from service.streaming.schema import SCHEMA
 from service.trace.process_groups import ProcessGroups
 from service.trace.selection import Selection
 from service.trace.selection_fields import Args
-from service.trace.summary import FLOW_PHASES, Summary
+from service.trace.summary import Summary
 
 SAME_TIME_MAX = 1 << 20
 """Number of events from which a table is no longer extended with the next one, even if both share a time."""
@@ -90,15 +90,15 @@ def _fit(sizes: TextSizes | None, summary: Summary) -> bool:
 
 
 def _scan(parts: Parts, summary: Summary, keys: ArrowKeys) -> ArrowScan | None:
-    """Return what a document in Fuchsia's format needs to know of arrows; None if it can't show the trace as JSON does.
+    """Return what a document in Fuchsia's format needs to know of arrows; None if only JSON shows all of the trace.
 
     Selections are small enough for JSON, which needs no scan.
     """
     phases = {key.partition("|")[0] for key in summary.counts}
     if phases & {*PHASES} - PHASES_KEPT:
         return None
-    scan = ArrowScan(parts.read(SCANNED) if phases & FLOW_PHASES else (), keys)
-    return scan if scan.are_bound and scan.are_short else None
+    scan = ArrowScan(parts.read(SCANNED), keys)
+    return scan if scan.are_plain and scan.are_bound and scan.are_short else None
 
 
 def _in_records(events: Iterator[PlacedEvents], tracks: TrackAssigner, scan: ArrowScan) -> Iterator[bytes]:

@@ -12,8 +12,13 @@ from service.rendering.text import PackedTexts, member, write_lines
 from service.store.parts import Ints
 from service.trace.text import Members, Number, read, written
 
-_READ_KEYS = frozenset({"bp", "s", "scope", "id2", "bind_id", "flow_in", "flow_out"})
-_NUMBER_KEYS = frozenset({"tts", "tdur"})  # the engine treats other values as the end of the document
+READ_KEYS = frozenset({"bp", "scope", "id2", "bind_id", "flow_in", "flow_out"})
+NUMBER_KEYS = frozenset({"tts", "tdur"})
+"""Members that the engine reads, apart from those that have columns; it treats other values of `NUMBER_KEYS` as the end
+of the document.
+
+Without the scope ``s``, an instant is on the track of its thread.
+"""
 _PHASE_TEXTS = PackedTexts.of([*(phase.encode() for phase in PHASES), b'f","bp":"e'])
 
 
@@ -51,6 +56,6 @@ def _rest_text(text: str) -> str:
     """Return the members in ``rest`` that the engine reads, as text with a comma before each."""
     kept = Members(
         (key, value) for key, value in dict(read(text)).items()
-        if key in _READ_KEYS or (key in _NUMBER_KEYS and isinstance(value, Number) and is_exact(value))
+        if key in READ_KEYS or (key in NUMBER_KEYS and isinstance(value, Number) and is_exact(value))
     )  # fmt: skip
     return f",{sanitized(written(kept))[1:-1]}" if kept else ""

@@ -231,6 +231,22 @@ def test_traces_with_larger_texts_are_written_as_json(change: dict[str, Any], tm
     assert result.report.complete
 
 
+@pytest.mark.parametrize("selection", [None, {"categories": ["cpu_op"]}], ids=["records", "JSON"])
+def test_instant_is_on_the_track_of_its_thread(selection: dict[str, Any] | None, tmp_path: Path) -> None:
+    instants = [HERE | {"ph": "i", "ts": 2, "name": scope, "s": scope} for scope in "gpt"]
+    sql = "SELECT slice.name, tid FROM slice JOIN thread_track ON track_id = thread_track.id JOIN thread USING (utid)"
+    result = load(ingested(text_of(HERE, *instants), tmp_path / "trace"), sql, selection=selection)
+    assert result.document.startswith(b"{") == bool(selection)
+    assert sorted(map(str, result.answers[0])) == [str((name, 2)) for name in ("g", "op", "p", "t")]
+
+
+def test_trace_whose_members_all_differ_is_written_as_json(tmp_path: Path) -> None:
+    events = [HERE | {"ts": n, "dur": 1, "number": n} for n in range(2000)]
+    result = load(ingested(text_of(*events), tmp_path / "trace"), "SELECT count(*) FROM slice")
+    assert len(json.loads(result.document)["traceEvents"]) >= len(events)
+    assert result.answers[0] == [(len(events),)]
+
+
 def test_columns_of_an_earlier_version_are_written_as_json(tmp_path: Path) -> None:
     trace = ingested(text_of(HERE), tmp_path / "trace")
     path = trace.columns / EVENTS
@@ -243,9 +259,10 @@ def test_columns_of_an_earlier_version_are_written_as_json(tmp_path: Path) -> No
     "other",
     [
         {"ph": "C", "name": "memory", "args": {"bytes": 5}}, {"ph": "B", "name": "open"},
-        {"ph": "b", "id": 1, "cat": "c"}, {"ph": "f", "id": 1, "cat": "c"},
+        {"ph": "b", "id": 1, "cat": "c"}, {"ph": "f", "id": 1, "cat": "c"}, {"ph": "X", "dur": 1, "tts": 4, "tdur": 1},
+        {"ph": "X", "dur": 1, "bind_id": "0x1", "flow_out": True}, {"ph": "i", "number": 1, "flow_in": 1},
     ],
-    ids=["counter", "begin", "async", "next slice"],
+    ids=["counter", "begin", "async", "next slice", "processor time", "named arrow", "end of it"],
 )  # fmt: skip
 def test_events_that_records_show_otherwise_are_written_as_json(other: dict[str, Any], tmp_path: Path) -> None:
     events = [HERE | {"args": {"dims": [[1, 2], []]}}, {"pid": 1, "tid": 2, "ts": 2} | other]
