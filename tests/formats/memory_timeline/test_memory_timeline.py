@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from service.formats.memory_timeline.reader import CATEGORIES, COUNTER, CREATE, DESTROY, INCREMENT_VERSION, PREEXISTING
+from service.formats.pftrace.format import is_perfetto_trace
 from service.formats.reader import TraceReader
 from service.formats.registry import open_trace
 from service.trace.errors import IngestError, NotATrace, Truncated
@@ -145,8 +146,10 @@ def test_other_values_are_refused_with_their_place(text: bytes, found: str) -> N
 def test_damaged_text_is_an_error_or_a_trace(damage: bytes, at: int, form: str) -> None:
     rows: list[Any] = [[5, 2, 7, 3]] * 9 if form == "raw" else [[1, 2], [[0, *range(8)]] * 2]
     text = json.dumps(rows).encode()
+    damaged = text[:at] + damage + text[at:]
+    assume(not is_perfetto_trace(damaged))  # damage at the start can be the start of another format
     try:
-        events, _ = read(text[:at] + damage + text[at:])
+        events, _ = read(damaged)
     except IngestError:
         return
     assert events
