@@ -136,3 +136,10 @@ def test_lists_and_objects_in_arguments_become_their_text(value: Any) -> None:
         args = json.loads(arguments_of({"a": 1, "value": value, "z": "end"}, indent))
         assert json.loads(args["value"]) == value
         assert args | {"value": None} == {"a": 1, "value": None, "z": "end"}
+
+
+def test_slice_of_an_array_has_only_its_own_texts() -> None:
+    array = pa.array(["skipped", "é", None, "", "last", "skipped"]).slice(1, 4)
+    texts = PackedTexts.in_array(array)
+    assert texts.lengths.tolist() == [2, 0, 0, 4]
+    assert texts.values[texts.starts[0] : texts.starts[-1]].tobytes() == "élast".encode()
