@@ -43,6 +43,12 @@ def leaking_id(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(server.upload(path)["id"])
 
 
+def open_snapshot(page: Page) -> None:
+    """Open the snapshot from the page of its run, whose list of traces is folded if a trace is ready."""
+    page.get_by_test_id("group-files").evaluate("fold => { fold.open = true; }")
+    page.get_by_role("link", name="memory_rank0.pickle", exact=True).click()
+
+
 def test_snapshot_dropped_beside_its_ranks_trace_leads_to_its_peak_in_perfetto(
     page: Page, server: Server, tmp_path: Path
 ) -> None:
@@ -57,7 +63,7 @@ def test_snapshot_dropped_beside_its_ranks_trace_leads_to_its_peak_in_perfetto(
     page.get_by_test_id("open-run").click()
     expect(page.get_by_test_id("chart-run-steps")).to_be_visible()
     expect(page.get_by_test_id("chart-run-steps")).not_to_contain_text("null")
-    page.get_by_role("link", name="memory_rank0.pickle", exact=True).click()
+    open_snapshot(page)
 
     sentence = page.get_by_test_id("verdict-sentence")
     expect(sentence).to_have_text(
@@ -116,7 +122,7 @@ def test_snapshot_has_the_steps_of_its_ranks_trace_and_is_merged_with_it_on_one_
     expect(page.get_by_test_id("run-waits")).to_be_visible()
     run = page.url.rpartition("/")[2]
     assert server.api.get(f"/groups/{run}/analysis/memory_snapshot", params={"wait": PATIENCE_S}).status_code == 200
-    page.get_by_role("link", name="memory_rank0.pickle", exact=True).click()
+    open_snapshot(page)
 
     expect(page.get_by_test_id("verdict-sentence")).to_contain_text("GPU 0 held at most 8.39 MB, at 100 µs.")
     expect(page.get_by_test_id("verdict-sentence")).to_contain_text("62.5 % is of forward · model.py:12.")
