@@ -53,7 +53,7 @@ def arrow_ends(part: Part) -> Ints:
 
 
 class ArrowScan:
-    """What all events together say of arrows, and of members that have no column.
+    """Facts on all arrows of a trace, and on the members of its events that have no column.
 
     Args:
         parts: the events, with the columns `SCANNED`.
