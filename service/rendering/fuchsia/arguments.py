@@ -12,6 +12,14 @@ from service.rendering.fuchsia.words import INLINE, STRINGS_MAX, Words
 from service.rendering.sanitizing import Bytes
 from service.store.parts import Ints
 from service.streaming.scan.compiled import inlined
+from service.streaming.scan.values import (
+    DIGITS_MAX,
+    ESCAPES,
+    after_blanks,
+    after_characters,
+    put_double,
+    read_number,
+)
 
 SLOTS = 1 << 16
 """Size of the hash table of strings, more than twice `STRINGS_MAX`."""
@@ -23,30 +31,9 @@ INT32, INT64, DOUBLE, TEXT, BOOL = 1, 3, 5, 6, 9
 """Types of arguments."""
 
 _NUMBERED_MAX = 256  # bytes of a text that gets a number
-_DIGITS = 18  # of integers that surely fit into 64 bits
-_EXACT = 1 << 53  # doubles hold all integers up to it
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
-_QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _POINT, _PLUS = b'"\\,:-.+'
+_QUOTE, _BACKSLASH, _COMMA, _MINUS = b'"\\,-'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
-_ESCAPES = np.zeros(256, np.uint8)
-for _escape, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
-    _ESCAPES[_escape] = _meaning
-
-
-@inlined
-def after_blanks(values: Bytes, at: int) -> int:
-    """Return the index of the first byte from `at` on that is no white space."""
-    while values[np.uintp(at)] <= 0x20:
-        at += 1
-    return at
-
-
-@inlined
-def _string_end(values: Bytes, at: int) -> int:
-    """Return the index of the quote that ends a string; `at` is that of its first character."""
-    while values[np.uintp(at)] != _QUOTE:
-        at += 2 if values[np.uintp(at)] == _BACKSLASH else 1
-    return at
 
 
 @inlined
@@ -57,7 +44,7 @@ def _nested_end(values: Bytes, at: int) -> int:
         byte = values[np.uintp(at)]
         at += 1
         if byte == _QUOTE:
-            at = _string_end(values, at) + 1
+            at = after_characters(values, at) + 1
         elif byte in (_OPEN_OBJECT, _OPEN_LIST):
             depth += 1
         elif byte in (_CLOSE_OBJECT, _CLOSE_LIST):
@@ -121,7 +108,7 @@ def _put_characters(out_bytes: Bytes, to: int, values: Bytes, start: int, stop: 
         byte = int(values[np.uintp(at)])
         at += 1
         if byte != 0x75:
-            out_bytes[np.uintp(to)] = _ESCAPES[byte]
+            out_bytes[np.uintp(to)] = ESCAPES[byte]
             to += 1
             continue
         code = 0
@@ -189,49 +176,16 @@ def _put_reference(
 
 
 @inlined
-def _number_end(values: Bytes, at: int, number: Ints) -> int:
-    """Read a number into its significant digits, their count, the power of ten, and whether it is a double.
-
-    Returns:
-        The index after it.
-    """
-    number[:] = 0
-    while True:
-        byte = values[np.uintp(at)]
-        if 0x30 <= byte <= 0x39:
-            number[1] += number[1] > 0 or byte != 0x30
-            if number[1] <= _DIGITS:
-                number[0] = number[0] * 10 + (byte - 0x30)
-            number[2] -= number[3]
-        elif byte == _POINT:
-            number[3] = 1
-        else:
-            break
-        at += 1
-    if values[np.uintp(at)] | 0x20 == 0x65:
-        number[3] = 1
-        lowers = values[np.uintp(at + 1)] == _MINUS
-        at += 2 if lowers or values[np.uintp(at + 1)] == _PLUS else 1
-        exponent = 0
-        while 0x30 <= values[np.uintp(at)] <= 0x39:
-            exponent = min(exponent * 10 + (values[np.uintp(at)] - 0x30), 999)
-            at += 1
-        number[2] += -exponent if lowers else exponent
-    return int(at)
-
-
-@inlined
 def _put_number(
-    out: Words, end: int, name: int, header_end: int, number: Ints, negative: bool, powers: Any, doubles: Any,
+    out: Words, end: int, name: int, header_end: int, number: Ints, negative: bool, doubles: Any,
     bits: Any, values: Bytes, start: int, stop: int, later: Any, known: Ints,
 ) -> int:  # fmt: skip
-    """Write a number as `_number_end` returns it, with its header at `end`; return the new end.
+    """Write a number as `read_number` writes it, with its header at `end`; return the new end.
 
-    The value follows at `header_end`, after an inline name. A double is the quotient or the product of an integer and
-    a power of ten that doubles hold, so that it is rounded once; others are left for `later`.
+    The value follows at `header_end`, after an inline name. Doubles that `put_double` can't write are left for `later`.
     """
     size = header_end - end
-    if not number[3] and number[1] <= _DIGITS:
+    if not number[3] and number[1] <= DIGITS_MAX:
         value = -number[0] if negative else number[0]
         if _INT32_MIN <= value <= _INT32_MAX:
             out[end] = INT32 | size << 4 | name << 16 | (value & 0xFFFFFFFF) << 32
@@ -247,11 +201,7 @@ def _put_number(
         out[header_end] = ~wide + np.uint64(1) if negative else wide
         return header_end + 1
     out[end] = DOUBLE | (size + 1) << 4 | name << 16
-    power = number[2]
-    if number[1] <= _DIGITS and number[0] <= _EXACT and abs(power) <= 22:
-        value_ = float(number[0])
-        value_ = value_ * powers[power] if power >= 0 else value_ / powers[-power]
-        doubles[0] = -value_ if negative else value_
+    if put_double(number, negative, doubles):
         out[header_end] = bits[0]
     else:
         row = known[1]
@@ -263,21 +213,21 @@ def _put_number(
 @inlined
 def put_argument(
     values: Bytes, at: int, out: Words, out_bytes: Bytes, end: int, slots: Ints, spans: Any, known: Ints,
-    number: Ints, powers: Any, doubles: Any, bits: Any, later: Any,
+    number: Ints, doubles: Any, bits: Any, later: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Write the member of an object that begins at the quote `at`; nothing for a null.
 
     Returns:
         The index after it, and the new end.
     """
-    stop = _string_end(values, at + 1)
+    stop = after_characters(values, at + 1)
     name, header_end = _put_reference(out_bytes, end + 1, values, at + 1, stop, True, True, slots, spans, known)
     at = after_blanks(values, after_blanks(values, stop + 1) + 1)  # after the colon
     byte = values[np.uintp(at)]
     if byte == _QUOTE or byte in (_OPEN_OBJECT, _OPEN_LIST):
         is_string = byte == _QUOTE
         start = at + 1 if is_string else at
-        stop = _string_end(values, start) if is_string else _nested_end(values, at)
+        stop = after_characters(values, start) if is_string else _nested_end(values, at)
         text, last = _put_reference(
             out_bytes, header_end, values, start, stop, False, is_string, slots, spans, known
         )  # fmt: skip
@@ -285,9 +235,9 @@ def put_argument(
         return stop + 1 if is_string else stop, last
     if byte == _MINUS or 0x30 <= byte <= 0x39:
         negative = byte == _MINUS
-        after = _number_end(values, at + 1 if negative else at, number)
+        after = read_number(values, at + 1 if negative else at, number)
         return after, _put_number(
-            out, end, name, header_end, number, negative, powers, doubles, bits, values, at, after, later, known
+            out, end, name, header_end, number, negative, doubles, bits, values, at, after, later, known
         )  # fmt: skip
     if byte in (0x74, 0x66):
         out[end] = BOOL | (header_end - end) << 4 | name << 16 | (1 if byte == 0x74 else 0) << 32

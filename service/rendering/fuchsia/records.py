@@ -44,7 +44,6 @@ _NO_NAME = "[No name]"  # as the engine's importer of JSON calls it
 _PROCESS, _THREAD_OBJECT, _KOID, _PERFETTO = 1, 2, 8, 3
 _TICKS_PER_S = 1_000_000_000
 _KEYS = [PREFIX + name.encode() for name in (*ESSENTIAL_COLUMNS, "more")]
-_POWERS = 10.0 ** np.arange(23)
 _DOUBLE = struct.Struct("<d")
 _WORDS_EACH = 16  # words of an event, at most, apart from texts and from arguments that are read from JSON
 _INLINE_BYTES = 8
@@ -108,7 +107,7 @@ def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64])
         events.starts, events.starts + events.durations, arrows[order].view(np.int64),
         args.modes, (events.durations > 0) & ~events.ends_with_parent,
         args.values, args.starts, args.stops, *events.essential(), numbers[: len(_KEYS)],
-        slots, spans, known, np.zeros(4, np.int64), _POWERS, bits.view(np.float64), bits, later,
+        slots, spans, known, np.zeros(4, np.int64), bits.view(np.float64), bits, later,
     )  # fmt: skip
     for at, start, stop in later[: known[1]].tolist():  # doubles that need more than one multiplication
         [out[at]] = struct.unpack("<Q", _DOUBLE.pack(float(args.values[start:stop].tobytes())))

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from service.rendering.fuchsia.arguments import INT32, INT64, TEXT, after_blanks, put_argument
+from service.rendering.fuchsia.arguments import INT32, INT64, TEXT, put_argument
 from service.rendering.fuchsia.words import EVENT, INLINE, Words, put_text
 from service.rendering.sanitizing import Bytes
 from service.rendering.text import ALL_ARGS, SOME_ARGS
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
+from service.streaming.scan.values import after_blanks
 
 INSTANT, BEGIN, END, SLICE, FLOW_BEGIN, FLOW_STEP, FLOW_END = 0, 2, 3, 4, 8, 9, 10
 """Types of events."""
@@ -67,7 +68,7 @@ def write_events(
     word_values: Bytes, word_starts: Ints, word_numbers: Ints, categories: Ints, names: Ints,
     times: Ints, ends: Ints, arrows: Ints, modes: Ints, splits: Flags,
     values: Bytes, arg_starts: Ints, arg_stops: Ints, chosen: Any, has: Any, key_numbers: Ints,
-    slots: Ints, spans: Any, known: Ints, number: Ints, powers: Any, doubles: Any, bits: Any, later: Any,
+    slots: Ints, spans: Any, known: Ints, number: Ints, doubles: Any, bits: Any, later: Any,
 ) -> int:  # fmt: skip
     """Write events; return the number of words.
 
@@ -99,7 +100,6 @@ def write_events(
         spans: output: by number, the span in `values` of a string, and whether it is a name.
         known: the last number of a string, and the number of rows of `later`; updated.
         number: scratch memory for a number.
-        powers: powers of ten.
         doubles: scratch memory for a double.
         bits: the same memory as an integer.
         later: output: doubles to be written: their word, and their span in `values`.
@@ -147,7 +147,7 @@ def write_events(
                 if count == ARGS_MAX - 1:
                     last_at, last_end = at, end
                 at, end = put_argument(
-                    values, at, out, out_bytes, end, slots, spans, known, number, powers, doubles, bits, later
+                    values, at, out, out_bytes, end, slots, spans, known, number, doubles, bits, later
                 )  # fmt: skip
                 count += end > before
                 at = after_blanks(values, at)

@@ -11,6 +11,14 @@ from service.formats.pftrace.messages import tag
 from service.rendering.pftrace.wire import Bytes, close_message, put, put_slice, put_varint
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
+from service.streaming.scan.values import (
+    DIGITS_MAX,
+    ESCAPES,
+    after_blanks,
+    after_characters,
+    put_double,
+    read_number,
+)
 
 DEPTH_MAX = 64
 """Levels of brackets that annotations keep; values below them are text."""
@@ -28,12 +36,7 @@ _BOOL, _INT, _DOUBLE = (tag("Annotation", f"{kind}_value") for kind in ("bool", 
 _STRING = tag("Annotation", "string_value")
 
 _DONE, _LEFT, _NEW_KEY = 0, 1, 2
-_DIGITS = 18  # of integers that surely fit into 64 bits
 _KEY_SIZE = 256  # bytes of a name that gets a number
-_EXACT = 1 << 53  # doubles hold all integers up to it
-_ESCAPES = np.zeros(256, np.uint8)
-for _escape, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
-    _ESCAPES[_escape] = _meaning
 
 
 @inlined
@@ -56,28 +59,13 @@ def key_slot(values: Bytes, start: int, stop: int, slots: Ints, key_values: Byte
 
 
 @inlined
-def _after_blanks(values: Bytes, at: int) -> int:
-    while values[at] <= 0x20:
-        at += 1
-    return at
-
-
-@inlined
-def _string_end(values: Bytes, at: int) -> int:
-    """Return the index of the quote that ends a string; `at` is that of its first character."""
-    while values[at] != 0x22:
-        at += 2 if values[at] == 0x5C else 1
-    return at
-
-
-@inlined
 def _put_string(values: Bytes, at: int, stop: int, out: Bytes, end: int) -> int:
     """Write the characters of a string; return the new end, or -1 for escaped ones that need more than a look."""
     while at < stop:
         byte = values[at]
         if byte == 0x5C:
             at += 1
-            byte = _ESCAPES[values[at]]
+            byte = ESCAPES[values[at]]
             if not byte:
                 return -1
         out[end] = byte
@@ -86,54 +74,14 @@ def _put_string(values: Bytes, at: int, stop: int, out: Bytes, end: int) -> int:
 
 
 @inlined
-def _number_end(values: Bytes, at: int, number: Ints) -> int:
-    """Read a number into the significant digits, the digits' count, the power of ten and the flag of a double.
-
-    Returns:
-        The index after it.
-    """
-    number[:] = 0
-    while True:
-        byte = values[at]
-        if 0x30 <= byte <= 0x39:
-            number[1] += number[1] > 0 or byte != 0x30
-            if number[1] <= _DIGITS:
-                number[0] = number[0] * 10 + (byte - 0x30)
-            number[2] -= number[3]
-        elif byte == 0x2E:
-            number[3] = 1
-        else:
-            break
-        at += 1
-    if values[at] | 0x20 == 0x65:
-        number[3] = 1
-        lowers = values[at + 1] == 0x2D
-        at += 2 if lowers or values[at + 1] == 0x2B else 1
-        exponent = 0
-        while 0x30 <= values[at] <= 0x39:
-            exponent = min(exponent * 10 + (values[at] - 0x30), 999)
-            at += 1
-        number[2] += -exponent if lowers else exponent
-    return int(at)
-
-
-@inlined
-def _put_number(out: Bytes, end: int, number: Ints, negative: bool, powers: Any, doubles: Any, bits: Any) -> int:
-    """Write a number as `_number_end` returns it; return the new end, or -1 if its value needs more than a look.
-
-    A double is the quotient or the product of an integer and a power of ten that doubles hold, so that it is rounded
-    once.
-    """
-    if number[1] > _DIGITS:
+def _put_number(out: Bytes, end: int, number: Ints, negative: bool, doubles: Any, bits: Any) -> int:
+    """Write a number as `read_number` writes it; return the new end, or -1 if its value needs more than a look."""
+    if number[1] > DIGITS_MAX:
         return -1
     if not number[3]:
         return int(put_varint(out, put(out, end, _INT), -number[0] if negative else number[0]))
-    power = number[2]
-    if number[0] > _EXACT or abs(power) > 22:
+    if not put_double(number, negative, doubles):
         return -1
-    value = float(number[0])
-    value = value * powers[power] if power >= 0 else value / powers[-power]
-    doubles[0] = -value if negative else value
     end = put(out, end, _DOUBLE)
     left = bits[0]
     for _ in range(8):
@@ -145,20 +93,20 @@ def _put_number(out: Bytes, end: int, number: Ints, negative: bool, powers: Any,
 
 @inlined
 def _put_scalar(
-    values: Bytes, at: int, out: Bytes, end: int, number: Ints, powers: Any, doubles: Any, bits: Any,
+    values: Bytes, at: int, out: Bytes, end: int, number: Ints, doubles: Any, bits: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Write a string, a number or a boolean; return the index after it and the new end, or -1 as the end."""
     byte = values[at]
     if byte == 0x22:
         at += 1
-        stop = _string_end(values, at)
+        stop = after_characters(values, at)
         end = put(out, end, _STRING) + 1
         last = _put_string(values, at, stop, out, end)
         return stop + 1, close_message(out, end, last) if last >= 0 else -1
     if byte == 0x2D or 0x30 <= byte <= 0x39:
         negative = byte == 0x2D
-        at = _number_end(values, at + 1 if negative else at, number)
-        return at, _put_number(out, end, number, negative, powers, doubles, bits)
+        at = read_number(values, at + 1 if negative else at, number)
+        return at, _put_number(out, end, number, negative, doubles, bits)
     if byte in (0x74, 0x66):
         end = put(out, end, _BOOL)
         out[end] = byte == 0x74
@@ -187,7 +135,7 @@ def _is_later(number: Ints, size: int, state: Ints, later: Any) -> bool:
     """Return whether a number is an ordinary double with too many digits, in an annotation that does not move.
 
     Args:
-        number: the number, as `_number_end` returns it.
+        number: the number, as `read_number` writes it.
         size: bytes of the annotation before it.
         state: see `annotate`.
         later: see `annotate`.
@@ -199,7 +147,7 @@ def _is_later(number: Ints, size: int, state: Ints, later: Any) -> bool:
 @inlined
 def _put_object(
     values: Bytes, at: int, out: Bytes, end: int, state: Ints, slots: Ints, key_values: Bytes, key_starts: Ints,
-    stack: Any, number: Ints, powers: Any, doubles: Any, bits: Any, later: Any,
+    stack: Any, number: Ints, doubles: Any, bits: Any, later: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Write the members of an object.
 
@@ -210,7 +158,7 @@ def _put_object(
     stack[0, 0], stack[0, 1], stack[0, 2] = 0, 1, 0  # start of the annotation, whether it is an object, its members
     at += 1
     while True:
-        at = _after_blanks(values, at)
+        at = after_blanks(values, at)
         byte = values[at]
         if byte == 0x2C:
             at += 1
@@ -228,14 +176,14 @@ def _put_object(
         end += 1
         start = end
         if stack[depth, 1]:
-            stop = _string_end(values, at + 1)
+            stop = after_characters(values, at + 1)
             for place in range(at + 1, stop):
                 if values[place] == 0x5C:
                     return _LEFT, end
             end = _put_key(values, at + 1, stop, out, end, state, slots, key_values, key_starts)
             if end < 0:
                 return _NEW_KEY, end
-            at = _after_blanks(values, _after_blanks(values, stop + 1) + 1)  # the colon
+            at = after_blanks(values, after_blanks(values, stop + 1) + 1)  # the colon
         if values[at] in (0x7B, 0x5B):
             depth += 1
             if depth >= DEPTH_MAX:
@@ -244,7 +192,7 @@ def _put_object(
             at += 1
             continue
         here, body = at, end
-        at, end = _put_scalar(values, at, out, end, number, powers, doubles, bits)
+        at, end = _put_scalar(values, at, out, end, number, doubles, bits)
         if end < 0:
             is_number = values[here] == 0x2D or 0x30 <= values[here] <= 0x39
             if depth or not is_number or not _is_later(number, body - start, state, later):
@@ -259,7 +207,7 @@ def _put_object(
 @compiled
 def annotate(
     texts: Bytes, text_starts: Ints, out: Bytes, starts: Ints, stops: Ints, left: Flags, state: Ints,
-    slots: Ints, key_values: Bytes, key_starts: Ints, stack: Any, number: Ints, powers: Any, doubles: Any, bits: Any,
+    slots: Ints, key_values: Bytes, key_starts: Ints, stack: Any, number: Ints, doubles: Any, bits: Any,
     later: Any,
 ) -> bool:  # fmt: skip
     """Write the annotations of events, from the row and the end in `state` on; return False at a name without number.
@@ -278,7 +226,6 @@ def annotate(
         key_starts: the index at which each name begins.
         stack: scratch memory for open brackets.
         number: scratch memory for a number.
-        powers: powers of ten.
         doubles: scratch memory for a double.
         bits: the same memory as an integer.
         later: output: doubles that are still to be written: their index in `out`, and their span in `texts`.
@@ -292,7 +239,7 @@ def annotate(
             if texts[text_starts[row]] == 0x7B:
                 outcome, end = _put_object(
                     texts, text_starts[row], out, end, state, slots, key_values, key_starts,
-                    stack, number, powers, doubles, bits, later,
+                    stack, number, doubles, bits, later,
                 )  # fmt: skip
             if outcome != _DONE:
                 state[5] = doubles_before

@@ -25,7 +25,6 @@ SIZE_MAX = PACKET_MAX >> 1
 _GROWTH = 5  # bytes of annotations per byte of JSON, at most: `-1,` becomes 13
 _ROOM = 64  # bytes of an event's annotations beyond those
 _DOUBLE = struct.Struct("<d")
-_POWERS = 10.0 ** np.arange(23)
 _INTEGERS, _UNSIGNED = range(-(1 << 63), 1 << 63), range(1 << 63, 1 << 64)
 _slot = called(key_slot)
 
@@ -81,7 +80,7 @@ class AnnotationWriter:
         state[4] = len(self.keys)
         while not annotate(
             texts.values, texts.starts, out, starts, stops, left, state, self._slots, self._key_values,
-            self._key_starts, self._stack, self._number, _POWERS, self._bits.view(np.float64), self._bits,
+            self._key_starts, self._stack, self._number, self._bits.view(np.float64), self._bits,
             self._later,
         ):  # fmt: skip
             self._add_key(texts.values[state[2] : state[3]].tobytes())
