@@ -91,6 +91,10 @@ def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> p
         rules: `exact` takes kernels that communicate or, without any, the annotations of process groups; `tensorboard`
             takes these annotations with the kernels of the same External id.
     """
+    return scope.cached(("communications", rules), lambda: _communications(scope, rules))
+
+
+def _communications(scope: Scope, rules: Literal["exact", "tensorboard"]) -> pa.Table:
     groups = ProcessGroups.listed(scope.envelope, scope.rank, scope.world_size)
     if rules == "exact" and scope.has_communication:
         return _kernels(scope, groups)
