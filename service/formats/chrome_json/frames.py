@@ -71,7 +71,8 @@ class _Frame:
     """A frame of the document.
 
     Attributes:
-        text: the frame's bytes.
+        text: the frame's bytes; others may follow them.
+        size: number of the frame's bytes.
         offset: offset of `text` in the document.
         last: whether the document ends with the frame.
         ends_at_border: whether the frame ends where an element seems to begin; the next frame starts with that element.
@@ -79,6 +80,7 @@ class _Frame:
     """
 
     text: bytes
+    size: int
     offset: int
     last: bool
     ends_at_border: bool
@@ -119,7 +121,7 @@ class Pool:
         reader = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader()
-        return reader.read(frame.text, frame.offset, state, last=frame.last)
+        return reader.read(frame.text, frame.offset, state, last=frame.last, size=frame.size)
 
 
 class Frames:
@@ -148,15 +150,16 @@ class Frames:
             starts_with_element = not unread and (first_frame or state == ELEMENT)
             if frame.events is None or not starts_with_element:  # no start was guessed, or the guess was wrong
                 frame.text, frame.offset = unread + frame.text, frame.offset - len(unread)
+                frame.size += len(unread)
                 frame.events = self._pool.submit(frame, state)
             events = frame.events.result()
-            unread, state, first_frame = frame.text[events.at :], events.state, False
+            unread, state, first_frame = frame.text[events.at : frame.size], events.state, False
             if len(unread) > ELEMENT_MAX and not events.closed:
                 events.refuse("event_too_large", frame.offset + events.at, unread[:100])
                 unread, state = b"", ELEMENT
             yield events
             if events.closed or frame.last:
-                text_after_array = b"".join([unread, *(later.text for later in self._ahead)])
+                text_after_array = b"".join([unread, *(later.text[: later.size] for later in self._ahead)])
                 self._ahead.clear()
                 self._feed.put_back(text_after_array)
                 return
@@ -182,7 +185,7 @@ class Frames:
             last, ends_at_border = False, border_start > 0
             size = text.index(b",", border_start) + 1 if ends_at_border else FRAME_SIZE
         self._feed.skip(size)
-        return _Frame(text[:size], offset, last, ends_at_border)
+        return _Frame(text, size, offset, last, ends_at_border)
 
 
 def _find_border(elements: bytes) -> bytes:

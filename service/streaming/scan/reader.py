@@ -66,7 +66,7 @@ class Reader:
         self._scratch = new_scratch()
         self._builder = Builder()
 
-    def read(self, frame: bytes, offset: int, state: int, *, last: bool) -> Events:
+    def read(self, frame: bytes, offset: int, state: int, *, last: bool, size: int | None = None) -> Events:
         """Read the elements of a frame.
 
         Args:
@@ -74,26 +74,28 @@ class Reader:
             offset: offset of the frame in the document.
             state: state of the scan at its start; see `service.streaming.scan.events`.
             last: whether the document ends with the frame.
+            size: number of the frame's bytes; others may follow them, which saves a copy. None means all bytes.
         """
         events = Events(state=state)
-        frame, ill_formed = _well_formed(frame)
+        text, ill_formed = _as_text(frame, len(frame) if size is None else size)
+        end = len(text) - PADDING
 
         def where(at: int) -> int:
             return offset + _offset_before(ill_formed, at)
 
-        result = self._scan(padded(frame), 0, state, events, where, keep=True)
+        result = self._scan(text, 0, state, events, where, keep=True)
         events.at, events.state, events.closed = result.at, result.state, result.verdict == CLOSED
-        if _is_stuck(result, frame, last=last):
-            self._repair(frame, events, result.verdict, where, last=last)
+        if _is_stuck(result, end, last=last):
+            self._repair(text, events, result.verdict, where, last=last)
         if last and not events.closed:
-            if rest := frame[events.at :].strip(_BLANKS):
+            if rest := text[events.at : end].tobytes().strip(_BLANKS):
                 events.refuse("cut", where(events.at), rest)
             elif not events.health.count("cut"):
-                events.health.add("cut", offset=where(len(frame)))
-            events.at = len(frame)
+                events.health.add("cut", offset=where(end))
+            events.at = end
         for place in ill_formed:
             if place.at < events.at:
-                events.health.add("invalid_utf8", offset=offset + place.was_at, text=_sample(frame, place.at))
+                events.health.add("invalid_utf8", offset=offset + place.was_at, text=_sample(text[:end], place.at))
         events.at = where(events.at) - offset
         return events
 
@@ -122,10 +124,10 @@ class Reader:
                 self._scratch = new_scratch(len(self._scratch.events), 2 * len(self._scratch.rest))
             at, state = result.at, result.state
 
-    def _repair(self, frame: bytes, events: Events, verdict: int, where: Callable[[int], int], *, last: bool) -> None:
+    def _repair(self, text: Text, events: Events, verdict: int, where: Callable[[int], int], *, last: bool) -> None:
         """Read on from the damage to the frame's end; then scan the repaired and the valid text together."""
         pieces: list[bytes] = []
-        text, at, state = padded(frame), events.at, events.state
+        frame, at, state = text[:-PADDING].tobytes(), events.at, events.state
         while True:
             if (after := self._step_over(frame, at, state, events, where)) is not None:
                 at, state = after
@@ -141,7 +143,7 @@ class Reader:
             valid = frame[at : result.at].rstrip(_BLANKS)
             pieces.append(valid.removesuffix(b"]") if result.verdict == CLOSED else valid)
             at, state, verdict, events.closed = result.at, result.state, result.verdict, result.verdict == CLOSED
-            if not _is_stuck(result, frame, last=last):
+            if not _is_stuck(result, len(frame), last=last):
                 break
         events.at, events.state = at, state
         clean = b",".join(filter(None, (piece.strip(_BLANKS + b",") for piece in pieces)))
@@ -184,10 +186,10 @@ class Reader:
         return [value for value in repaired.values if value.startswith(b"{")]
 
 
-def _is_stuck(result: ScanResult, frame: bytes, *, last: bool) -> bool:
+def _is_stuck(result: ScanResult, end: int, *, last: bool) -> bool:
     """Return whether reading can't go on, even with more text: the element at the end is damaged."""
-    too_long = len(frame) - result.at > ELEMENT_MAX
-    return result.verdict == BAD or (result.verdict == MORE and result.at < len(frame) and (last or too_long))
+    too_long = end - result.at > ELEMENT_MAX
+    return result.verdict == BAD or (result.verdict == MORE and result.at < end and (last or too_long))
 
 
 def padded(text: bytes) -> Text:
@@ -244,20 +246,26 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("tracedock.note", _replace)
 
 
-def _well_formed(text: bytes) -> tuple[bytes, list[_Place]]:
-    """Return the text as valid UTF-8, with U+FFFD in place of each ill-formed sequence, and the places of these."""
-    if text.isascii():
-        return text, []
+def _as_text(frame: bytes, size: int) -> tuple[Text, list[_Place]]:
+    """Return the first `size` bytes as padded, valid UTF-8, with U+FFFD in place of each ill-formed sequence.
+
+    Returns:
+        The text, and the places of the ill-formed sequences.
+    """
+    if frame.isascii():
+        is_padded = size + PADDING <= len(frame)
+        return np.frombuffer(frame, np.uint8, size + PADDING) if is_padded else padded(frame[:size]), []
+    text = frame[:size]
     _REPLACED.spans = []
     decoded = text.decode("utf-8", "tracedock.note")
     if not _REPLACED.spans:
-        return text, []
+        return padded(text), []
     places, grown = [], 0
     for start, end in _REPLACED.spans:
         lost = end - start - len("\ufffd".encode())
         places.append(_Place(start + grown, start, lost))
         grown -= lost
-    return decoded.encode(), places
+    return padded(decoded.encode()), places
 
 
 def _offset_before(places: list[_Place], at: int) -> int:
@@ -287,6 +295,6 @@ def _array_end(text: Text, at: int) -> int:
     return end
 
 
-def _sample(text: bytes, at: int) -> str:
+def _sample(text: bytes | Text, at: int) -> str:
     """Return the text around an offset."""
-    return text[max(at - _SAMPLE, 0) : at + _SAMPLE].decode("utf-8", "replace")
+    return bytes(text[max(at - _SAMPLE, 0) : at + _SAMPLE]).decode("utf-8", "replace")
