@@ -6,10 +6,10 @@ import numpy.typing as npt
 from service.attribution.gathered import GatheredColumns
 from service.attribution.links import Links, is_operator
 from service.attribution.matching import Matches, Read
-from service.attribution.nesting import NONE, Flags, Ints, nesting_order
+from service.attribution.nesting import Flags, Ints, nesting_order
 from service.attribution.steps import StepClock, Track, normalized_track
 from service.attribution.sweep import OpenOperators
-from service.store.parts import TRACK, Part, Tracks
+from service.store.parts import TRACK, Part, Tracks, Words
 from service.trace.summary import (
     ANNOTATION_CATEGORIES,
     GPU_CATEGORIES,
@@ -64,7 +64,7 @@ class LinkBuilder:
         )
         self._slices = GatheredColumns("row", "correlation", "id", "start", "track", "is_work")
         self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device")
-        self._names: dict[str, int] = {}
+        self._names = Words()
         self._threads: dict[Track, int] = {}
 
     def add(self, part: Part) -> None:
@@ -132,12 +132,10 @@ class LinkBuilder:
 
     def _add_regions(self, part: Part, rows: Ints, *, is_device: int) -> None:
         if len(rows):
-            codes, words = part.coded("name")
-            names = np.array([*(self._names.setdefault(word, len(self._names)) for word in words), NONE], np.int64)
             self._regions.add(
                 row=part.first + rows,
                 id=part.ints("external_id")[rows],
-                name=names[codes[rows]],
+                name=self._names.of(part, "name", rows),
                 start=part.starts[rows],
                 track=self._tracks.of(part)[rows],
                 is_device=np.full(len(rows), is_device, np.int8),

@@ -121,14 +121,15 @@ class Tally:
     def add(self, part: Part) -> None:
         """Add the next events."""
         has = [part.has(name) for name in _KEYS]
+        bits = np.zeros(len(part), np.uint8)
         keys = np.empty((_HAS + 1, len(part)), np.int64)
-        keys[_HAS] = 0
         for place, name in enumerate(_KEYS):
-            keys[_HAS] |= has[place].astype(np.int64) << place
+            bits |= has[place].view(np.uint8) << place
             if not has[place].any():
                 keys[place] = -1 if name in _WORDS else 0  # as null is in other parts
             else:
                 keys[place] = self._words[name].of(part, name) if name in _WORDS else part.ints(name)
+        keys[_HAS] = bits
         times = np.array([part.ints(name) for name in ("ts_ns", "dur_ns")])
         has_times = np.array([part.has(name) for name in ("ts_ns", "dur_ns")])
         done = 0
