@@ -7,6 +7,7 @@ from typing import Any
 
 import ijson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from service.formats.chrome_json.frames import Feed, Frames, Pool
 from service.formats.chrome_json.outline import Stop, StopReason, events_after_damage, read_members
@@ -51,6 +52,8 @@ class Document:
         self._envelope: list[bytes] = []
         self._arrays = 0
         self._documents = 0
+        self._is_trace = False
+        """Whether the events are a member of an object, or one of them has a phase or a time."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the events in batches, in the order of the file; raises as `events` does."""
@@ -233,6 +236,7 @@ class Document:
         else:
             self._keep(feed.text[:start])
         feed.skip(start)
+        self._is_trace = True
         closed = yield from self._array()
         self._keep(b"" if arrays else b"]")
         return closed
@@ -283,6 +287,7 @@ class Document:
             self.kept += events.kept
             self.refused += events.refused
             self.health.join(events.health)
+            self._is_trace = self._is_trace or any(map(_has_event, events.batches))
             if not self.kept and self.refused > _REFUSED_MAX:
                 self._check_has_events()
             yield events
@@ -294,8 +299,10 @@ class Document:
         feed = self._feed
         if not self._arrays:
             raise NotATrace("The JSON document has no array `traceEvents`.")
-        if self.kept:
+        if self.kept and self._is_trace:
             return
+        if self.kept:
+            raise NotATrace(f"None of the {self.kept} objects of the list has a phase (`ph`) or a time (`ts`).")
         if feed.error:
             raise feed.error
         if self.health.count("cut"):
@@ -315,6 +322,12 @@ class Document:
         for change in repaired.repairs:
             self.health.add(change.damage)
         return value
+
+
+def _has_event(batch: pa.RecordBatch) -> bool:
+    """Return whether an event of a batch has, or may have, a phase or a time; objects of other lists have neither."""
+    may_have = pc.any(batch["verbatim"]).as_py()  # such as with an escaped key
+    return may_have or any(batch[name].null_count < len(batch) for name in ("ph", "ts_ns"))
 
 
 def _parsed(text: bytes) -> Any:

@@ -107,6 +107,8 @@ def documents(draw: st.DrawFn) -> bytes:
         members_before = draw(around)
         members_behind = [member for member in draw(around) if member[0] not in dict(members_before)]
         root = Object([*members_before, ("traceEvents", root), *members_behind])
+    else:
+        root.insert(draw(st.integers(0, len(root))), Object([("ph", "X")]))  # others are lists of something else
     blank, escapes = draw(st.sampled_from(BLANKS)), draw(st.sampled_from(["few", "some", "all"]))
     return f"{blank}{rendered(root, blank, escapes)}{blank}".encode()
 
@@ -132,7 +134,7 @@ def elements_of(document: Any) -> list[Any]:
 @example(b'{"a": "]}", "traceEvents": [{}], "b": [[]]}', 1, 1)
 @example(b'{"traceEvents": [{"traceEvents": [1]}, [[2]], {}], "z": {"traceEvents": [3]}}', 3, 20)
 @example(b'{"x": "traceEvents", "y": ["traceEvents"], "traceEvents" \n : \t [ {} ] }', 2, 20)
-@example(b'[{"traceEvents": []}]', 5, 1)
+@example(b'[{"traceEvents": []}, {"ph": "X"}]', 5, 1)
 @example(b'{"traceEvents": [null, 1, "x", {}], "INFO": [["]"]], "W": []}', 4, 50)
 @example(b'[{"ph":"X","ph":"M","ts":1,"ts":2}, {"ph":"M","\\u0070h":"X","ts":1}, {"\\u0070h":"X","ph":"M"}]', 9, 50)
 @example(b'[{"ph":"X","name":"},{\\"ph\\":"}, {"ph":"X","name":"},{"}, {"ph":"X","args":[{"ph":1},{"ph":1}]}]', 9, 30)
@@ -548,11 +550,17 @@ def test_invalid_json_is_refused_with_its_offset(text: bytes) -> None:
         b'{"traceEvents.item": {"ph": "X"}}',
         b'{"traceEvents": [1, 2, [3]]}',
         b"[" + b"1, " * 5000 + b"2]",
+        b'[{"key": "aten::mm", "count": 3, "dur": 7}, {"key": "aten::add", "args": {}}]',
     ],
 )
 def test_json_without_an_array_of_events_is_no_trace(text: bytes) -> None:
     for chunk in (1, 1 << 18):
         assert isinstance(refusal(text, chunk), NotATrace)
+
+
+@pytest.mark.parametrize("event", [b'{"ph": "X"}', b'{"ts": 1.5}'])
+def test_list_is_a_trace_if_one_object_has_a_phase_or_a_time(event: bytes) -> None:
+    assert read(b'[{"key": "aten::mm"}, ' + event + b"]").kept == 2
 
 
 def test_noise_is_refused_before_its_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
