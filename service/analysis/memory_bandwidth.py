@@ -14,7 +14,7 @@ from service.analysis.facts.intervals import (
     concat_groups,
     covered,
     group_rows,
-    peak_indices,
+    outline_indices,
     quartiles,
     saturating_sum,
 )
@@ -67,9 +67,10 @@ class BandwidthParameters(WorkParameters):
 
     points: int = Field(
         1000,
-        ge=1,
+        ge=3,
         le=10_000_000,
-        description="maximum number of points of each kind; if there are more, the largest point of each run of points",
+        description="maximum number of points of each kind; if there are more, the largest, the smallest and the"
+        " last of each run of points",
     )
 
 
@@ -114,7 +115,7 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
                 *(moved / took if took else None, *_statistics(running[running > 0])),
             ]
         )
-        chosen = peak_indices(running, parameters.points)
+        chosen = outline_indices(running, parameters.points)
         point_times.append(times[chosen])
         point_rates.append(running[chosen])
     keys = {name: [row[place] for row in summary] for place, name in enumerate(("rank", "device", "kind"))}

@@ -11,7 +11,7 @@ from service.analysis.facts.intervals import (
     concat_groups,
     durations_of,
     group_rows,
-    peak_indices,
+    outline_indices,
     percentage,
     quartiles,
 )
@@ -63,9 +63,10 @@ class QueueParameters(WorkParameters):
     )
     points: int = Field(
         1000,
-        ge=1,
+        ge=3,
         le=10_000_000,
-        description="maximum number of points of each stream; if there are more, the longest of each run of points",
+        description="maximum number of points of each stream; if there are more, the longest, the shortest and the last"
+        " of each run of points",
     )
 
 
@@ -88,7 +89,7 @@ def answer(scope: Scope, parameters: QueueParameters) -> Tables:
                 *(float(lengths @ (held / whole)) if whole else None, clamp_int64(full), percentage(full, whole)),
             ]
         )
-        chosen = peak_indices(lengths, parameters.points)
+        chosen = outline_indices(lengths, parameters.points)
         point_times.append(times[chosen])
         point_lengths.append(lengths[chosen])
     keys = {name: [row[place] for row in summary] for place, name in enumerate(("rank", "device", "stream"))}

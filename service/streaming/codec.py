@@ -13,6 +13,7 @@ from service.trace.errors import BadCompression, NotJson, Truncated
 
 READ_SIZE = 1 << 16
 PIECE_SIZE = 1 << 16  # small enough that a piece and its events fit in the CPU cache
+_TRAILER_SIZE = 8  # of gzip: a checksum and the size; zstd's checksum is shorter
 
 _GzipError: type[Exception] = isal_zlib.error  # type: ignore[assignment] # the stub declares the class as an instance
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -204,11 +205,18 @@ def decompressed(file: BufferedReader, on_read: Callable[[int], None] | None = N
     Raises:
         BadCompression, Truncated: the compressed stream is damaged or cut; all earlier, valid pieces were yielded.
     """
-    decoder = _DECODERS[compression_of(file_head(file))]()
-    consumed = 0
+    compression = compression_of(file_head(file))
+    decoder = _DECODERS[compression]()
+    trailer_size = _TRAILER_SIZE if compression else 0
+    consumed, held = 0, b""
     while chunk := file.read1(READ_SIZE):
         consumed += len(chunk)
         if on_read:
             on_read(consumed)
-        yield from decoder.decode(chunk)
+        chunk = held + chunk
+        split = max(len(chunk) - trailer_size, 0)
+        held = chunk[split:]  # decoded alone at the end: a decoder drops the bytes that come with a wrong checksum
+        yield from decoder.decode(chunk[:split])
+    if held:
+        yield from decoder.decode(held)
     decoder.flush()

@@ -242,6 +242,21 @@ def test_flipped_bit_is_reported_or_changes_nothing(tmp_path: Path, packed: Comp
     assert reported > len(packed_text) * 7  # unreported flips are in times, flags or the window size
 
 
+@pytest.mark.parametrize("at", [-6, -1], ids=["checksum", "size"])
+@pytest.mark.parametrize("text", [TEXT, random.Random(3).randbytes(1 << 18)], ids=["one read", "several reads"])
+def test_wrong_checksum_costs_no_byte(tmp_path: Path, text: bytes, at: int) -> None:
+    content = bytearray(gzip_member(text))
+    content[at] ^= 1
+    tmp_path.joinpath("t").write_bytes(content)
+    pieces = []
+
+    with tmp_path.joinpath("t").open("rb") as file, pytest.raises(BadCompression) as caught:
+        pieces += plain_chunks(file)  # keeps what comes before the error
+
+    assert b"".join(pieces) == text
+    assert caught.value.extra["offset"] == len(content) - 8
+
+
 @each_compression
 @pytest.mark.parametrize("garbage", [b"x", b"{}", b"\x1f\x8c", b"\x28\xb5\x2f\xfe", b"\x01" * 600])
 def test_garbage_after_a_member_is_reported_with_its_offset(packed: Compression, garbage: bytes) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from service.streaming.integers import distinct
+
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -71,17 +73,24 @@ def group_rows(*columns: pa.ChunkedArray) -> Iterator[tuple[tuple[int | None, ..
         yield tuple(encoded[first].as_py() for encoded in encoded_columns), rows
 
 
-def peak_indices(values: npt.NDArray[Any], points: int) -> Ints:
-    """Split values into equal runs, one for each point, and return the index of each run's maximum.
+def outline_indices(values: npt.NDArray[Any], points: int) -> Ints:
+    """Split values into equal runs, one for three points; return the indices of each run's extremes and last value.
 
-    With no more values than points, return the index of each value.
+    Drawn as steps, the values at these indices hold between the runs what all values hold there. With no more values
+    than points, return the index of each value.
     """
     if len(values) <= points:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), points + 1).astype(np.int64)[:-1]
-    largest = np.maximum.reduceat(values, edges)
-    candidates = np.flatnonzero(values == np.repeat(largest, np.diff(edges, append=len(values))))
-    return candidates[np.searchsorted(candidates, edges)]
+    edges = np.linspace(0, len(values), points // 3 + 1).astype(np.int64)
+    extremes = (_first_indices(values, edges, extreme) for extreme in (np.maximum, np.minimum))
+    return distinct(np.concatenate([*extremes, edges[1:] - 1]))
+
+
+def _first_indices(values: npt.NDArray[Any], edges: Ints, extreme: np.ufunc) -> Ints:
+    """Return the index of the first value in each run that equals its largest or smallest value."""
+    of_runs = extreme.reduceat(values, edges[:-1])
+    candidates = np.flatnonzero(values == np.repeat(of_runs, np.diff(edges)))
+    return candidates[np.searchsorted(candidates, edges[:-1])]
 
 
 def quartiles(values: npt.NDArray[Any]) -> list[float]:

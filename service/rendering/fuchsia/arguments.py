@@ -27,6 +27,8 @@ SLOTS = 1 << 16
 PREFIX = b"args."
 """Text before the name of each argument, as in the engine's importer of JSON."""
 
+BLANK = ord(" ")
+
 INT32, INT64, DOUBLE, TEXT, BOOL = 1, 3, 5, 6, 9
 """Types of arguments."""
 
@@ -148,7 +150,9 @@ def _put_inline(
         to = _put_characters(out_bytes, to, values, start, stop)
     else:
         for at in range(np.uintp(start), np.uintp(stop)):
-            out_bytes[np.uintp(to)] = values[at]
+            out_bytes[np.uintp(to)] = max(
+                values[at], BLANK
+            )  # a line break or a tab becomes a blank, as in JSON documents
             to += 1
     size = to - 8 * end
     while to & 7:

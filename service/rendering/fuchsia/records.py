@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.formats.pftrace.messages import Packet, framed
-from service.rendering.fuchsia.arguments import PREFIX, SLOTS
+from service.rendering.fuchsia.arguments import BLANK, PREFIX, SLOTS
 from service.rendering.fuchsia.words import (
     BLOB,
     INITIALIZATION,
@@ -43,7 +43,7 @@ A record has at most 32,760 bytes: 760 are enough for its other words, and for f
 _NO_NAME = "[No name]"  # as the engine's importer of JSON calls it
 _PROCESS, _THREAD_OBJECT, _KOID, _PERFETTO = 1, 2, 8, 3
 _TICKS_PER_S = 1_000_000_000
-_KEYS = [PREFIX + name.encode() for name in (*ESSENTIAL_COLUMNS, "more")]
+_KEYS = [PREFIX + name.encode() for name in (*ESSENTIAL_COLUMNS, "tracedock.more")]
 _DOUBLE = struct.Struct("<d")
 _WORDS_EACH = 16  # words of an event, at most, apart from texts and from arguments that are read from JSON
 _INLINE_BYTES = 8
@@ -112,7 +112,10 @@ def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64])
     for at, start, stop in later[: known[1]].tolist():  # doubles that need more than one multiplication
         [out[at]] = struct.unpack("<Q", _DOUBLE.pack(float(args.values[start:stop].tobytes())))
     defined = spans[min(len(numbers), STRINGS_MAX) + 1 : known[0] + 1].tolist()
-    strings = [(PREFIX if named else b"") + args.values[start:stop].tobytes() for start, stop, named in defined]
+    strings = [
+        PREFIX + args.values[start:stop].tobytes() if named else np.maximum(args.values[start:stop], BLANK).tobytes()
+        for start, stop, named in defined
+    ]
     return b"".join(
         [
             _definitions(texts, 1),

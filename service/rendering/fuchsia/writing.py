@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from service.rendering.fuchsia.arguments import INT32, INT64, TEXT, put_argument
+from service.rendering.fuchsia.arguments import BLANK, INT32, INT64, TEXT, put_argument
 from service.rendering.fuchsia.words import EVENT, INLINE, Words, put_text
 from service.rendering.sanitizing import Bytes
 from service.rendering.text import ALL_ARGS, SOME_ARGS
@@ -53,7 +53,7 @@ def _put_rest(
     out_bytes[np.uintp(8 * (end + 1))] = _OPEN_OBJECT
     to = 8 * (end + 1) + 1
     for at in range(np.uintp(start), np.uintp(stop)):
-        out_bytes[np.uintp(to)] = values[at]
+        out_bytes[np.uintp(to)] = max(values[at], BLANK)
         to += 1
     while to & 7:
         out_bytes[np.uintp(to)] = 0
@@ -141,6 +141,8 @@ def write_events(
                     end += 4
                     count = 0
                 if count == ARGS_MAX:
+                    while known[1] and later[known[1] - 1, 0] >= last_end:
+                        known[1] -= 1  # of the argument in whose place the text comes
                     end = _put_rest(out, out_bytes, last_end, values, last_at, arg_stops[row], more)
                     break
                 before = end

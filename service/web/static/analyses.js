@@ -7,8 +7,8 @@ import { byTheme, titleOf } from "./analyses/themes.js";
 import { analysesOf, answerOf } from "./answer.js";
 import { Problem, api, getJson } from "./api.js";
 import { announce, byId, el, setText } from "./dom.js";
-import { count, plural } from "./format.js";
-import { onWindowChange } from "./overview/window.js";
+import { count, duration, plural, span } from "./format.js";
+import { chosenWindow, onWindowChange } from "./overview/window.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { recordsOf } from "./records.js";
 import { slicesOf } from "./analyses/slices.js";
@@ -17,6 +17,7 @@ import { showTable } from "./table.js";
 /** @import { Choice } from "./analyses/place.js" */
 
 const STEPS_MAX = 1000; // options of the list of parts
+const SETTLED_MS = 250; // pause in dragging a window after which the analyses of it run
 const DASHBOARD = ["memory_snapshot", "steps", "kernel_breakdown", "idle_breakdown", "operators"];
 const DASHBOARD_MAX = 3;
 const ALONE = "memory_snapshot"; // says all about a trace without work on a GPU
@@ -53,6 +54,7 @@ class Gallery {
     this.known = new Map();
     this.choice = choiceInAddress();
     this.request = new AbortController();
+    this.settling = 0;
   }
 
   async start() {
@@ -65,7 +67,10 @@ class Gallery {
         this.choice = choiceInAddress();
         this.show();
       });
-      onWindowChange(() => this.show());
+      onWindowChange(() => {
+        clearTimeout(this.settling);
+        this.settling = setTimeout(() => this.show(), SETTLED_MS);
+      });
       await this.show();
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
@@ -105,8 +110,18 @@ class Gallery {
     const part = byId("analysis-part");
     const numbers = [...new Set(this.trace.steps.map(({ number }) => String(number)))].slice(0, STEPS_MAX);
     part.append(...numbers.map((number) => el("option", { value: number }, `step ${number}`)));
-    byId("analysis-part-label").hidden = part.options.length < 2;
     part.addEventListener("change", () => this.choose({ ...this.choice, steps: part.value }));
+  }
+
+  /**
+   * Show which part the analyses are about: steps, the window that is chosen in the overview, or both.
+   * @param {string} steps
+   */
+  showPart(steps) {
+    const [part, window] = [byId("analysis-part"), chosenWindow()];
+    part.value = steps;
+    part.options[0].text = window ? `the chosen window, ${duration(span(window))}` : "all of this trace";
+    byId("analysis-part-label").hidden = part.options.length < 2 && window === null;
   }
 
   /** @param {Choice} choice */
@@ -127,7 +142,7 @@ class Gallery {
       if (link.dataset.analysis === (name ?? "")) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    byId("analysis-part").value = steps;
+    this.showPart(steps);
     hideProblem(byId("analysis-problem"));
     setText(byId("analysis-said"), "Running …");
     byId("analysis-answer").classList.add("stale");

@@ -90,7 +90,7 @@ export function startCut(trace, { onMade }) {
     const whole = count(trace.events.kept);
     line.classList.toggle("stale", false);
     if (fault !== null) setText(line, fault);
-    else if (isEmpty(selection)) setText(line, `Nothing is chosen: the selection is the whole trace, ${plural(trace.events.kept, "event")}.`);
+    else if (isEmpty(selection)) setText(line, `Nothing is chosen here: the selection is the whole trace, ${plural(trace.events.kept, "event")}.`);
     else if (keeps) setText(line, `${plural(keeps.events, "event")} of ${whole} · about ${bytes(keeps.pieces.reduce((sum, { size }) => sum + Number(size), 0))}`);
     else if (line.textContent === "") setText(line, "Counting…");
     else line.classList.toggle("stale", true); // the line still describes the selection before

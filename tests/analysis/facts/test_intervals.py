@@ -1,5 +1,6 @@
 """Arithmetic of intervals and groups agrees with plain Python."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from service.analysis.facts.intervals import (
     covered,
     group_rows,
     merge_intervals,
+    outline_indices,
     overlap_length,
-    peak_indices,
     quartiles,
     repeat_per_row,
     saturating_sum,
@@ -59,12 +60,19 @@ def test_quartiles_are_interpolated(values: list[int]) -> None:
     assert quartiles(np.array(values)) == pytest.approx(np.quantile(values, (0.25, 0.5, 0.75)).tolist())
 
 
-@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 12))
-def test_peaks_are_the_largest_of_each_run(values: list[int], points: int) -> None:
-    peaks = peak_indices(np.array(values, np.int64), points).tolist()
-    assert peaks == sorted(set(peaks))
-    assert len(peaks) == min(len(values), points)
-    assert not values or max(values) in [values[index] for index in peaks]
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(3, 12))
+def test_outline_has_the_extremes_and_the_last_value_of_each_run(values: list[int], points: int) -> None:
+    outline = outline_indices(np.array(values, np.int64), points).tolist()
+    assert outline == sorted(set(outline))
+    assert len(outline) <= points
+    if len(values) <= points:
+        assert outline == [*range(len(values))]
+        return
+    edges = np.linspace(0, len(values), points // 3 + 1).astype(int).tolist()
+    for first, end in itertools.pairwise(edges):
+        run, chosen = values[first:end], [index for index in outline if first <= index < end]
+        assert chosen[-1] == end - 1
+        assert {*chosen} == {first + run.index(max(run)), first + run.index(min(run)), end - 1}
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8))

@@ -150,13 +150,35 @@ def test_slice_that_ends_with_its_parent_or_takes_no_time_is_one_record(inner: d
     assert json.loads(found[14][1]) == {f"a{n}": n for n in range(14, 20)}
 
 
+@pytest.mark.parametrize(("kept", "change"), [(30, {}), (15, {"ph": "i", "s": "t"}), (15, {"dur": 0})])
+@pytest.mark.parametrize("last", [0.12345678901234567, "text", 7, [1, 2], None])
+def test_argument_at_the_limit_is_in_the_text_of_further_arguments(kept: int, change: Any, last: Any) -> None:
+    args = {**{f"a{n}": n for n in range(kept - 1)}, "last": last, "x": 0.98765432109876543, "y": 1}
+    records, _ = decoded(HERE | change | {"args": args}, HERE | {"ts": 20, "args": {"z": 0.98765432109876543}})
+    found: dict[str, Any] = dict(entry for record in records[:-1] for entry in record.args)
+    more = json.loads(str(found.pop("args.tracedock.more", "{}")))
+    shown_args = {name.removeprefix("args."): value for name, value in found.items()} | more
+    assert {**shown_args, "last": last} == args  # a null is left out of the records
+    assert ("last" in shown_args) == (last is not None or "last" in more)
+    assert records[-1].args == [("args.z", 0.98765432109876543)]
+
+
+def test_line_breaks_in_lists_are_blanks(tmp_path: Path) -> None:
+    text = b'{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": '
+    text += b'{"grid": [\n\t1,\n 2], "long": [' + b",\n".join([b"12345"] * 90) + b"]}}]}"
+    sql = "SELECT string_value FROM args WHERE key GLOB 'args.*' ORDER BY key"
+    whole = load(ingested(text, tmp_path / "whole"), sql).answers[0]
+    chosen = load(ingested(text, tmp_path / "chosen"), sql, selection={"names": ["a"]}).answers[0]
+    assert whole == chosen == [("[  1,  2]",), ("[" + ", ".join(["12345"] * 90) + "]",)]
+
+
 def test_engine_has_the_arguments_of_nested_slices_with_many(tmp_path: Path) -> None:
     events = [
         HERE | {"ts": ts, "dur": dur, "name": name, "args": {f"{name}{n}": n for n in range(20)}}
         for name, ts, dur in (("a", 1, 9), ("b", 2, 8), ("c", 3, 7), ("d", 3, 2), ("e", 10, 4), ("f", 14, 1))
     ]
     sql = """SELECT name, ts, dur, depth, (SELECT group_concat(substr(key, 6, 1), '') FROM args
-             WHERE args.arg_set_id = slice.arg_set_id AND key <> 'args.more') FROM slice"""
+             WHERE args.arg_set_id = slice.arg_set_id AND key <> 'args.tracedock.more') FROM slice"""
     result = load(ingested(text_of(*events), tmp_path / "trace"), sql)
     assert result.report.complete
     rows = {name: (ts, dur, depth, {*str(keys)}) for name, ts, dur, depth, keys in result.answers[0]}
@@ -203,7 +225,9 @@ def test_large_texts_are_whole(change: dict[str, Any], tmp_path: Path) -> None:
     assert records[0].name == str(change.get("name", "op")).replace("\0", "\N{REPLACEMENT CHARACTER}")
     assert records[0].category == change.get("cat", "cpu_op")
     args = dict(entry for record in records for entry in record.args)
-    shown_args = json.loads(str(args.pop("args.more", "{}"))) | {name[5:]: value for name, value in args.items()}
+    shown_args = json.loads(str(args.pop("args.tracedock.more", "{}"))) | {
+        name[5:]: value for name, value in args.items()
+    }
     assert shown_args.keys() == change.get("args", {}).keys()
     assert all(len(str(value)) >= len(str(change["args"][name])) for name, value in shown_args.items())
     result = load(ingested(text_of(*events), tmp_path / "trace"), "SELECT length(name), length(category) FROM slice")

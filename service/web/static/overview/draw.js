@@ -1,6 +1,5 @@
 // Draws the overview: a ruler, steps, launches, and a row for each lane and each curve of memory.
 import { CONTENTS } from "./frame.js";
-import { timeTicks } from "./view.js";
 
 /** @import { Frame, Curve, LaneSums, StepBand, FrameSource } from "./frame.js" */
 /** @import { View } from "./view.js" */
@@ -230,7 +229,7 @@ export function mostBetween(frame, { most }, from, to) {
 function drawGrid(context, { view, width, height }, { left, head, theme }) {
   const scale = (width - left) / view.span;
   context.textAlign = "center";
-  for (const { time, text } of timeTicks(view.from, view.to, (width - left) / TICK)) {
+  for (const { time, text } of view.ticks((width - left) / TICK)) {
     const x = left + (time - view.from) * scale;
     context.fillStyle = theme.line;
     context.globalAlpha = 0.6;

@@ -11,7 +11,7 @@ import { LanesTable } from "./lanes_table.js";
 import { Pointer } from "./pointer.js";
 import { rowsOf } from "./rows.js";
 import { startToolbar } from "./toolbar.js";
-import { View, timeText } from "./view.js";
+import { View } from "./view.js";
 import { chooseWindow, chosenWindow, onWindowChange, putVisibleIntoAddress, visibleInAddress } from "./window.js";
 
 /** @import { Frame } from "./frame.js" */
@@ -73,7 +73,8 @@ export class Overview {
         return;
       }
       const frame = await this.source.whole(this.columns, this.lanes);
-      this.view = new View(this.source.length);
+      const { start, length } = this.source;
+      this.view = new View(length, this.trace.bounds ? Number(start - BigInt(this.trace.bounds.start_ns)) : 0);
       const visible = visibleInAddress();
       if (visible) this.view.show(this.source.since(visible.start_ns), this.source.since(visible.end_ns));
       this.receive(frame);
@@ -133,7 +134,7 @@ export class Overview {
     byId("overview-spacer").style.height = `${whole - height}px`;
     draw(this.canvas, { frame, source, view, rows, width, height, scroll: this.scroller.scrollTop, chosen, pointer });
     const range = byId("overview-range");
-    setText(range, view.isWhole ? `all ${duration(Math.round(view.length))}` : `${duration(Math.round(view.span))} from ${timeText(view.from, view.span / 100)}`);
+    setText(range, view.isWhole ? `all ${duration(Math.round(view.length))}` : `${duration(Math.round(view.span))} from ${view.text(view.from, view.span / 100)}`);
     range.title = `${source.at(view.from)} to ${source.at(view.to)} ns on the trace's clock`;
     Object.assign(this.canvas.dataset, { drawn: `${frame.from}/${frame.to}`, steps: source.steps.length });
   }

@@ -130,7 +130,7 @@ export class Pointer {
     overview.canvas.classList.toggle("edge", this.edgeAt(event) !== undefined);
     overview.redraw();
     if (!place || !overview.frame) hideTooltip();
-    else showTooltip(event, tooltipLines(place, overview.frame, overview.view.span / overview.columns));
+    else showTooltip(event, tooltipLines(place, overview.frame, overview.view, overview.view.span / overview.columns));
   }
 
   left() {

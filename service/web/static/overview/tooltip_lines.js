@@ -2,20 +2,21 @@
 import { count, duration, plural } from "../format.js";
 import { readable } from "../units.js";
 import { mostBetween } from "./draw.js";
-import { timeText } from "./view.js";
 
 /** @import { Frame, LaneSums, StepBand } from "./frame.js" */
 /** @import { Row } from "./draw.js" */
+/** @import { View } from "./view.js" */
 /** @typedef {{ kind: string, time: number, row?: Row, step?: StepBand }} Place what is drawn at a point of the canvas */
 
 /**
  * The lines of the tooltip of a place.
  * @param {Place} place
  * @param {Frame} frame
+ * @param {View} view
  * @param {number} column length of a column of pixels in ns
  */
-export function tooltipLines({ kind, time, row, step }, frame, column) {
-  const at = `at ${timeText(time, column)}`;
+export function tooltipLines({ kind, time, row, step }, frame, view, column) {
+  const at = `at ${view.text(time, column)}`;
   if (kind === "step") return step ? [`Step ${step.number}: ${duration(BigInt(step.end_ns) - BigInt(step.start_ns))}`, at] : [at];
   const length = (frame.to - frame.from) / frame.bins;
   const bin = Math.max(0, Math.min(frame.bins - 1, Math.floor((time - frame.from) / length)));

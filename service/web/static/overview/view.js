@@ -1,4 +1,5 @@
-// The visible range of the overview, in ns since the start of the whole, and the ticks of its ruler.
+// The visible range of the overview, in ns since the start of its whole, which is that of the first slice, and the ticks
+// of its ruler. Its texts are times since the start of the trace, as everywhere on the page.
 
 const SHORTEST = 50; // ns that can be visible
 
@@ -11,9 +12,13 @@ const UNITS = [
 
 /** A range of the whole. */
 export class View {
-  /** @param {number} length of the whole */
-  constructor(length) {
+  /**
+   * @param {number} length of the whole
+   * @param {number} offset of its start from that of the trace
+   */
+  constructor(length, offset = 0) {
     this.length = Math.max(1, length);
+    this.offset = offset;
     this.from = 0;
     this.to = this.length;
   }
@@ -58,6 +63,23 @@ export class View {
   whole() {
     this.show(0, this.length);
   }
+
+  /**
+   * A time as text, since the start of the trace.
+   * @param {number} time
+   * @param {number} step
+   */
+  text(time, step) {
+    return timeText(time + this.offset, step);
+  }
+
+  /**
+   * Visible times that are round since the start of the trace, about `count` of them, with their labels.
+   * @param {number} count
+   */
+  ticks(count) {
+    return timeTicks(this.from + this.offset, this.to + this.offset, count).map(({ time, text }) => ({ time: time - this.offset, text }));
+  }
 }
 
 /**
@@ -66,7 +88,7 @@ export class View {
  * @param {number} to
  * @param {number} count
  */
-export function timeTicks(from, to, count) {
+function timeTicks(from, to, count) {
   const rough = Math.max(1, (to - from) / Math.max(1, count));
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= rough * 0.999) ?? 10 * power;
@@ -80,7 +102,7 @@ export function timeTicks(from, to, count) {
  * @param {number} time
  * @param {number} step
  */
-export function timeText(time, step) {
+function timeText(time, step) {
   if (time === 0) return "0";
   const unit = UNITS.find(({ length }) => Math.abs(time) >= length) ?? UNITS[3];
   const decimals = Math.max(0, Math.min(9, Math.ceil(Math.log10(unit.length / step) - 1e-9)));

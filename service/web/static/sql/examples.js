@@ -4,8 +4,9 @@
 
 const TOP_KERNELS = {
   label: "Top kernels",
-  sql: `SELECT name, count(*) AS n, sum(dur) AS dur_ns, cast(avg(dur) AS int) AS avg_ns, max(dur) AS max_ns
-FROM slice
+  sql: `INCLUDE PERFETTO MODULE torch.kernels;
+SELECT name, count(*) AS n, sum(dur) AS dur_ns, cast(avg(dur) AS int) AS avg_ns, max(dur) AS max_ns
+FROM torch_kernel
 WHERE category = 'kernel'
 GROUP BY name
 ORDER BY dur_ns DESC
@@ -70,10 +71,10 @@ LIMIT 50`,
       },
       {
         label: "Copies",
-        sql: `SELECT category, name, count(*) AS n, sum(dur) AS dur_ns,
-       sum(extract_arg(arg_set_id, 'args.bytes')) AS bytes
-FROM slice
-WHERE category IN ('gpu_memcpy', 'gpu_memset')
+        sql: `INCLUDE PERFETTO MODULE torch.kernels;
+SELECT category, name, count(*) AS n, sum(dur) AS dur_ns, sum(bytes) AS bytes
+FROM torch_kernel
+WHERE category IN ('memcpy', 'memset')
 GROUP BY category, name
 ORDER BY dur_ns DESC`,
       },
@@ -163,5 +164,5 @@ ORDER BY value DESC`,
  */
 export function firstExample({ counts, sources }) {
   if (!sources.includes("columns")) return TIME_ON_CPUS;
-  return Number(counts["X|kernel"] ?? 0) > 0 ? TOP_KERNELS : TOP_OPERATORS;
+  return ["kernel", "Kernel"].some((category) => Number(counts[`X|${category}`] ?? 0) > 0) ? TOP_KERNELS : TOP_OPERATORS;
 }
