@@ -7,7 +7,7 @@ import numpy as np
 
 from service.rendering.phases import JOINED_END, PHASES
 from service.rendering.placed import PlacedEvents
-from service.rendering.sanitizing import is_exact, plain, sanitized
+from service.rendering.sanitizing import engine_number, plain, sanitized
 from service.rendering.text import PackedTexts, member, write_lines
 from service.store.parts import Ints
 from service.trace.text import Members, Number, read, written
@@ -19,12 +19,13 @@ of the document.
 
 Without the scope ``s``, an instant is on the track of its thread.
 """
+_TIME_MAX_US = (1 << 63) / 1000
 _PHASE_TEXTS = PackedTexts.of([*(phase.encode() for phase in PHASES), b'f","bp":"e'])
 
 
 def lines_of(events: PlacedEvents) -> bytes:
     """Return the text of events, each after a comma and a line break."""
-    part, args = events.part, events.arguments()
+    part, args = events.part, events.arguments(in_json=True)
     is_slice, always = events.phases == PHASES.index("X"), np.ones(len(events), np.bool_)
     rest = part.table["rest"].combine_chunks().dictionary_encode()
     rests, count = rest.dictionary.to_pylist(), len(rest.dictionary)
@@ -56,6 +57,11 @@ def _rest_text(text: str) -> str:
     """Return the members in ``rest`` that the engine reads, as text with a comma before each."""
     kept = Members(
         (key, value) for key, value in dict(read(text)).items()
-        if key in READ_KEYS or (key in NUMBER_KEYS and isinstance(value, Number) and is_exact(value))
+        if key in READ_KEYS or (key in NUMBER_KEYS and isinstance(value, Number) and _is_time(value))
     )  # fmt: skip
     return f",{sanitized(written(kept))[1:-1]}" if kept else ""
+
+
+def _is_time(number: Number) -> bool:
+    """Return whether the engine reads a time in µs, which it keeps as 64 bits of ns."""
+    return engine_number(number) is not None and abs(float(number)) < _TIME_MAX_US

@@ -83,8 +83,8 @@ class PlacedEvents:
     def __len__(self) -> int:
         return len(self.part)
 
-    def arguments(self) -> Arguments:
-        """Return the arguments to show; harmful ones are changed."""
+    def arguments(self, *, in_json: bool) -> Arguments:
+        """Return the arguments to show; harmful ones are changed, see `sanitized`."""
         column = self.part.table["args"].combine_chunks()
         texts = PackedTexts.in_array(column)
         modes = np.full(len(self), _MODES[self.kept_args])
@@ -92,7 +92,7 @@ class PlacedEvents:
             modes[self.part.which("name", {"[memory]"}.__contains__)] = ALL_ARGS
             modes[containing(texts.values, texts.starts, _COLLECTIVE)] = ALL_ARGS
         harmful = suspects(texts.values, texts.starts, modes == ALL_ARGS).tolist()
-        changed = {row: sanitized(column[row].as_py()) for row in harmful} | {**self.counters}
+        changed = {row: sanitized(column[row].as_py(), in_json=in_json) for row in harmful} | {**self.counters}
         args = Arguments(texts.values, texts.starts[:-1], texts.starts[1:], modes)
         return args.changed(changed) if changed else args
 

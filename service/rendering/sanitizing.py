@@ -5,6 +5,7 @@ Integers of 2^63 or more change. Each level of nested brackets becomes a key as 
 """
 
 import json
+import math
 import re
 from typing import Any
 
@@ -27,14 +28,23 @@ DEPTH_MAX = 64
 _EACH = (1 << 2 * PADDING) + (1 << PADDING) + 1  # the lowest bit of each of the three groups of `number_marks`
 _LANES = (1 << PADDING) - 1
 _INTEGERS = range(-(1 << 63), 1 << 63)
+_CLOSE = 2.0**-50  # relative error of a double whose last digits differ
+_EXPONENT_MAX = 308  # of a power of ten that is a double
+_EXPONENT_SIZE = 9  # digits of an exponent that are enough to see that it is larger
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _INTEGER = re.compile(r"-?\d+")
+_DOUBLE = re.compile(r"-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 
 
-def sanitized(text: str) -> str:
-    """Return the text of a JSON object without anything that harms the engine; other JSON values become objects."""
+def sanitized(text: str, *, in_json: bool = True) -> str:
+    """Return the text of a JSON object without anything that harms the engine; other JSON values become objects.
+
+    Args:
+        text: the JSON value.
+        in_json: whether the engine reads the numbers from the text itself, as it does in JSON documents.
+    """
     flat = _flat(text) if text.startswith("{") else f'{{"args":{_flat(text)}}}'
-    return written(_sanitized(read(flat)), ensure_ascii=False)
+    return written(_sanitized(read(flat), in_json=in_json), ensure_ascii=False)
 
 
 def suspects(values: Bytes, starts: Ints, among: Flags) -> Ints:
@@ -90,7 +100,7 @@ def _may_be_suspect(values: Bytes, start: int, stop: int) -> bool:
 
 @inlined
 def _is_suspect(values: Bytes, start: int, stop: int) -> bool:
-    """Return whether a text contains an escaped NUL or surrogate, 19 digits in a row, or a large exponent."""
+    """Return whether a text contains an escaped NUL or surrogate, 19 digits in a row, or a long exponent."""
     digits, before = 0, np.uint8(0)
     for at in range(np.uintp(start), np.uintp(stop)):
         byte = values[at]
@@ -99,7 +109,7 @@ def _is_suspect(values: Bytes, start: int, stop: int) -> bool:
             if digits >= 19:
                 return True
             continue
-        if digits and (byte | 0x20) == 0x65 and not 0x41 <= before <= 0x7A and _is_large(values, int(at) + 1, stop):
+        if digits and (byte | 0x20) == 0x65 and not 0x41 <= before <= 0x7A and _is_long(values, int(at) + 1, stop):
             return True
         digits, before = 0, byte
         if byte == 0x5C and int(at) + 2 < stop and values[at + np.uintp(1)] == 0x75:  # an escape such as \u0000
@@ -110,9 +120,9 @@ def _is_suspect(values: Bytes, start: int, stop: int) -> bool:
 
 
 @inlined
-def _is_large(values: Bytes, at: int, stop: int) -> bool:
-    """Return whether an exponent has at least three digits and no minus sign."""
-    if at < stop and values[at] == 0x2B:
+def _is_long(values: Bytes, at: int, stop: int) -> bool:
+    """Return whether an exponent has at least three digits."""
+    if at < stop and values[at] in (0x2B, 0x2D):
         at += 1
     for digit in range(3):
         if at + digit >= stop or not 0x30 <= values[at + digit] <= 0x39:
@@ -158,14 +168,14 @@ def _flat(text: str) -> str:
     return "".join([*pieces, text[copied:]])
 
 
-def _sanitized(value: Any) -> Any:
+def _sanitized(value: Any, *, in_json: bool) -> Any:
     match value:
         case Members():
-            return Members((plain(key), _sanitized(item)) for key, item in value)
+            return Members((plain(key), _sanitized(item, in_json=in_json)) for key, item in value)
         case list():
-            return [_sanitized(item) for item in value]
+            return [_sanitized(item, in_json=in_json) for item in value]
         case Number():
-            return value if is_exact(value) else str(value)
+            return engine_number(value, in_json=in_json) or str(value)
         case str():
             return plain(value)
         case _:
@@ -177,18 +187,55 @@ def plain(string: str) -> str:
     return without_halves(string).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def is_exact(number: Number) -> bool:
-    """Return whether the engine keeps a number: a 64-bit integer, or a finite double."""
+def engine_number(number: Number, *, in_json: bool = True) -> Number | None:
+    """Return a number in a notation that the engine keeps, apart from the last digits of a double; None without one.
+
+    Args:
+        number: the number.
+        in_json: see `sanitized`.
+    """
     if _INTEGER.fullmatch(number):
-        return len(number) <= 20 and int(number) in _INTEGERS
-    return abs(float(number)) < float("inf")
+        return number if len(number) <= 20 and int(number) in _INTEGERS else None
+    value = float(number)
+    if not math.isfinite(value):
+        return None
+    notations = [number, Number(repr(value))]
+    return next((text for text in notations if not in_json or _is_close(_engine_double(text), abs(value))), None)
+
+
+def _is_close(one: float, other: float) -> bool:
+    return math.isfinite(one) and abs(one - other) <= other * _CLOSE
+
+
+def _engine_double(text: str) -> float:
+    """Return the absolute value of a double as the engine reads it from JSON: digits overflow, and powers are rounded.
+
+    https://github.com/google/perfetto/blob/v54.0/src/trace_processor/util/json_parser.h, ``StringToDouble``
+    """
+    match = _DOUBLE.fullmatch(text)
+    if match is None:  # NaN or an infinity
+        return math.nan
+    whole, fraction = match[1], match[2] or ""
+    exponent = int((match[3] or "0")[:_EXPONENT_SIZE])  # Python reads no longer integers than 4,300 digits
+    divisor = 10 ** len(fraction) % (1 << 64)
+    if not divisor:
+        return math.nan
+    value = float(_wrapped(whole)) + float(_wrapped(fraction or "0")) / float(divisor)
+    if exponent < 0:
+        return value / 10.0**-exponent if -exponent <= _EXPONENT_MAX else 0.0
+    return value * 10.0**exponent if exponent <= _EXPONENT_MAX else math.inf
+
+
+def _wrapped(digits: str) -> int:
+    """Return an integer as 64 bits hold it."""
+    return (int(digits) + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def counter_args(args: str | None) -> tuple[str, int, int]:
     """Return the finite numbers among a counter's arguments as JSON, their count, and the count of other arguments."""
     value = read(args) if args else Members()
     values = dict(value) if isinstance(value, Members) else {"value": value}
-    numbers = Members((plain(key), Number(float(item))) for key, item in values.items() if _is_finite(item))
+    numbers = Members((plain(key), Number(repr(float(item)))) for key, item in values.items() if _is_finite(item))
     return written(numbers, ensure_ascii=False), len(numbers), len(values) - len(numbers)
 
 

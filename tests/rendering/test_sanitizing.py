@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from service.rendering.sanitizing import DEPTH_MAX, LONG, containing, counter_args, plain, sanitized
 from service.rendering.sanitizing import suspects as suspects_among
 from service.rendering.text import PackedTexts
+from tests.cutting.test_cut import ingested
+from tests.rendering.loads import load
 
 HARMFUL = st.characters(categories=["Cs"]) | st.just("\0")
 SOUND = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -27,7 +30,8 @@ def objects(strings: st.SearchStrategy[str], numbers: st.SearchStrategy[Any]) ->
 
 
 ANY = objects(STRINGS, NUMBERS) | st.lists(STRINGS) | STRINGS | NUMBERS | st.none()
-HARMLESS = objects(SOUND, st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False))
+DOUBLES = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)  # the engine reads no smaller ones
+HARMLESS = objects(SOUND, st.integers(-(2**63), 2**63 - 1) | DOUBLES)
 
 
 def text_of(value: Any, *, escaped: bool) -> str:
@@ -112,6 +116,34 @@ def test_harmful_text_is_suspect(text: str) -> None:
 def test_common_text_is_not_suspect(text: str) -> None:
     table = PackedTexts.of([text.encode()])
     assert suspects(table) == []
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["0.1", "0.38095238095238093", "1e-23", "1e23", "18446744073709551616.0", "12345678901234567890.5", "0e400", "-0.0",
+     "3.141592653589793238462643383279", "0.0000001e315", "0.00000000000000000000001", "-1.7976931348623157e308",
+     "1e00000000000000000000000023", f"0.{'0' * 5000}1", f"0e{'1' * 5000}", "5e-324", "2.5e-310"],
+)  # fmt: skip
+def test_engine_reads_doubles_up_to_their_last_digits(number: str, tmp_path: Path) -> None:
+    slice_ = '{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"z": %s, "after": 1}}'
+    trace = ingested(f'{{"traceEvents": [{slice_ % number}]}}'.encode(), tmp_path / "trace")
+    sql = "SELECT extract_arg(arg_set_id, 'args.z'), extract_arg(arg_set_id, 'args.after') FROM slice"
+    whole = load(trace, sql).answers[0]
+    chosen = load(trace, sql, selection={"names": ["a"]}).answers[0]
+    assert whole == [(float(number), 1)]
+    assert chosen == [(pytest.approx(float(number), rel=1e-15, abs=0), 1)] or chosen == [(number, 1)]
+    assert isinstance(chosen[0][0], float) or float(number) < 1e-300
+
+
+@pytest.mark.parametrize("number", ["0e400", "0.0000001e315", "9223372036854775807", "1e19", "100000000000000000000.5"])
+@pytest.mark.parametrize("key", ["tts", "tdur", "bind_id", "id2", "scope", "bp", "flow_in"])
+def test_odd_number_outside_of_arguments_leaves_the_trace_loadable(key: str, number: str, tmp_path: Path) -> None:
+    slice_ = f'{{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "{key}": {number}}}'
+    counter = '{"ph": "C", "name": "c", "pid": 1, "ts": 1, "args": {"n": 1e23}}'
+    trace = ingested(f'{{"traceEvents": [{slice_}, {counter}]}}'.encode(), tmp_path / "trace")
+    result = load(trace, "SELECT name, dur, thread_ts FROM slice", "SELECT value FROM counter")
+    assert result.answers[0] == [("a", 2000, 0 if (key, number) == ("tts", "0e400") else None)]
+    assert result.answers[1] == [(pytest.approx(1e23, rel=1e-15),)]
 
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX, DEPTH_MAX + 1, 2000, 100_000])

@@ -85,7 +85,7 @@ def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64])
         rows: the row of each record's event; see `ArrowScan.split`.
         arrows: the number of each record's arrow.
     """
-    args = events.arguments()
+    args = events.arguments(in_json=False)
     kinds = np.where(events.left_out, LEFT_OUT, _KIND_OF[events.phases])
     order = np.lexsort(((kinds >= FLOW_BEGIN)[rows], -events.durations[rows], events.starts[rows]))
     categories = _words(events, "cat", "", len(_KEYS))
