@@ -116,6 +116,13 @@ def answer(scope: Scope, parameters: MemoryParameters) -> Tables:
     }
 
 
+def notes(tables: Tables) -> list[str]:
+    """Return a remark on a trace whose memory events have no addresses."""
+    if len(tables["categories"]) or not len(tables["devices"]):
+        return []
+    return ["The memory events have no addresses, so that their blocks, and what is held at the peak, are unknown."]
+
+
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no memory events."""
     changes = "SELECT 1 FROM events WHERE name = '[memory]' AND ts_ns NOTNULL LIMIT 1"
@@ -147,6 +154,7 @@ QUESTION = Question(
     tables=TABLES,
     parameters=MemoryParameters,
     inapplicable_reason=missing,
+    notes_of=notes,
     answer=answer,
     cost=4,
 )

@@ -383,6 +383,6 @@ def _unknown_choice(criterion: str, value: Key, known: Collection[Key]) -> Unkno
         compared = [str(other) for other in shown[:_COMPARED_MAX]]
         similar = difflib.get_close_matches(str(value)[:_SHOWN_CHARACTERS_MAX], compared, SHOWN_MAX, 0)
         shown = [other for other in shown if str(other) in similar]
-    listed = ", ".join(str(other) for other in shown[:8]) + (", …" if len(known) > 8 else "")
+    listed = ", ".join(str(other) or "'' (empty)" for other in shown[:8]) + (", …" if len(known) > 8 else "")
     detail = f"The trace has no {_SINGULARS[criterion]} {str(value)[:100]!r}; it has {listed or 'none'}."
     return UnknownChoice(detail, **{f"known_{criterion}": shown[:SHOWN_MAX]})

@@ -52,6 +52,34 @@ def arrow_ends(part: Part) -> Ints:
     return np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
 
 
+class _Places:
+    """The arrows and the rows of some ends, in order of time."""
+
+    def __init__(self) -> None:
+        self._arrows = [np.zeros(0, np.uint64)]
+        self._rows = [np.zeros(0, np.int64)]
+
+    def add(self, arrows: Keys, rows: Ints) -> None:
+        """Add the next ends."""
+        self._arrows.append(arrows)
+        self._rows.append(rows)
+
+    def ordered(self) -> tuple[Keys, Ints]:
+        """Return the arrows in order of their numbers, and the rows; those of one arrow are in order of time."""
+        arrows, rows = np.concatenate(self._arrows), np.concatenate(self._rows)
+        order = np.argsort(arrows, kind="stable")
+        return arrows[order], rows[order]
+
+    def any_after(self, others: "_Places") -> bool:
+        """Return whether one of these ends comes after the first one of the same arrow among others."""
+        arrows, rows = self.ordered()
+        if not len(arrows):
+            return False
+        known, first_rows = others.ordered()
+        at = np.minimum(np.searchsorted(known, arrows), max(len(known) - 1, 0))
+        return bool(len(known) and ((known[at] == arrows) & (rows > first_rows[at])).any())
+
+
 class ArrowScan:
     """Facts on all arrows of a trace, and on the members of its events that have no column.
 
@@ -61,27 +89,27 @@ class ArrowScan:
 
     Attributes:
         are_bound: True if all ends of arrows belong to the slice around them, not to the next one.
-        are_short: True if no arrow with several ends has steps in between.
+        are_short: True if no arrow with several ends has steps in between, and none goes on after an end.
         are_plain: True if no event has a member that the engine reads and that has no column, except ``bp``.
     """
 
     def __init__(self, parts: Iterable[Part], keys: ArrowKeys) -> None:
         self.are_bound = self.are_plain = True
-        ends, steps = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
+        ends, steps = _Places(), _Places()
         for part in parts:
             for phase, found in (("f", ends), ("t", steps)):
                 rows = np.flatnonzero(part.which("ph", {phase}.__contains__))
-                found.append(keys.of(part, rows))
+                found.add(keys.of(part, rows), part.first + rows)
                 if phase == "f":
                     self._scan_members(part.table["rest"], rows)
             if not (self.are_bound and self.are_plain):
                 break
-        ordered = np.sort(np.concatenate(ends))
+        ordered, _ = ends.ordered()
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.zeros(0, np.int64)
         counts = np.diff(np.append(starts, len(ordered)))
         self._several, self._counts = ordered[starts[counts > 1]], counts[counts > 1]
         self._next = np.zeros(len(self._several), np.int64)
-        self.are_short = not np.isin(np.concatenate(steps), self._several).any()
+        self.are_short = not np.isin(steps.ordered()[0], self._several).any() and not steps.any_after(ends)
 
     def _scan_members(self, rest: pa.ChunkedArray, ends: Ints) -> None:
         """Look at the members of a part's events that have no column, and at those of the ends of arrows."""

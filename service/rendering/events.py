@@ -51,15 +51,16 @@ class EventPlacer:
         return self._placed(part)
 
     def _arrows(self, part: Part) -> tuple[Keys, Flags]:
-        """Return the number of the arrow of each end, and flags of the ends of arrows that no earlier event begins.
+        """Return the number of the arrow of each end, and flags of the ends that the engine would ignore.
 
-        The engine would ignore these ends.
+        These are ends of arrows that no earlier event begins, and all ends without an id.
         """
         ends = arrow_ends(part)
         arrows, loose = np.zeros(len(part), np.uint64), np.zeros(len(part), np.bool_)
         if len(ends):
             arrows[ends] = self._keys.of(part, ends)
-            loose[ends] = self._flows.loose(arrows[ends], part.which("ph", {"s"}.__contains__)[ends])
+            _, has_id = self._keys.ids(part)
+            loose[ends] = self._flows.loose(arrows[ends], part.which("ph", {"s"}.__contains__)[ends]) | ~has_id[ends]
             self._report.loose_ends += int(loose.sum())
         return arrows, loose
 

@@ -457,9 +457,9 @@ class UnknownJob(CatalogError):
 
 
 class NotReady(CatalogError):
-    """The trace is not ingested yet, or failed."""
+    """The trace is not ingested yet, or failed, or has no engine that runs."""
 
-    code, title = "not_ready", "The trace is not ready"
+    code, title = "not_ready", "The trace or its engine is not ready"
 
 
 class BadCursor(CatalogError):

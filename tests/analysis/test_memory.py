@@ -4,10 +4,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.analysis.memory import notes
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, golden, real
 from tests.conftest import needs_shared, scaled
@@ -58,6 +60,13 @@ def test_trace_of_2021_has_growth_but_no_peak_and_no_blocks(ask: Ask) -> None:
     for row in answer["devices"]:
         assert row["peak_bytes"] is row["unfreed_bytes"] is None
         assert row["peak_growth_bytes"] > 0
+
+
+def test_note_says_why_there_are_no_blocks(ask: Ask) -> None:
+    for trace, is_noted in (([_change(1, 8, None)], True), ([_change(1, 8, 1)], False)):
+        answer = ask("memory", trace)
+        tables = {name: pa.Table.from_pylist(answer[name]) for name in ("devices", "categories")}
+        assert bool(notes(tables)) == is_noted
 
 
 def test_captured_trace_agrees_with_its_own_totals(ask: Ask) -> None:

@@ -248,7 +248,7 @@ def test_wrong_checksum_costs_no_byte(tmp_path: Path, text: bytes, at: int) -> N
     content = bytearray(gzip_member(text))
     content[at] ^= 1
     tmp_path.joinpath("t").write_bytes(content)
-    pieces = []
+    pieces: list[bytes] = []
 
     with tmp_path.joinpath("t").open("rb") as file, pytest.raises(BadCompression) as caught:
         pieces += plain_chunks(file)  # keeps what comes before the error

@@ -205,6 +205,26 @@ def test_arrow_with_several_ends_becomes_several_arrows(tmp_path: Path) -> None:
     assert sorted(map(str, result.answers[0])) == [str(("launch", f"kernel {number}")) for number in range(3)]
 
 
+def test_arrow_that_goes_on_after_its_end_is_written_as_json(tmp_path: Path) -> None:
+    arrow = {"cat": "ac2g", "name": "ac2g", "pid": 1, "id": 7, "bp": "e"}
+    events = [HERE | {"name": name, "tid": tid, "ts": 10 * tid} for tid, name in enumerate("akl")]
+    events += [arrow | {"ph": phase, "tid": tid, "ts": 10 * tid + 1} for tid, phase in enumerate("sft")]
+    sql = "SELECT a.name, b.name FROM flow JOIN slice AS a ON a.id = slice_out JOIN slice AS b ON b.id = slice_in"
+    result = load(ingested(text_of(*events), tmp_path / "trace"), sql)
+    assert result.document.startswith(b"{")
+    assert sorted(map(str, result.answers[0])) == ["('a', 'k')", "('a', 'l')"]
+
+
+@pytest.mark.parametrize("selection", [None, {"categories": ["cpu_op"]}], ids=["records", "JSON"])
+def test_ends_of_arrows_without_an_id_draw_no_arrow(selection: dict[str, Any] | None, tmp_path: Path) -> None:
+    arrow = {"cat": "ac2g", "name": "ac2g", "pid": 1, "bp": "e"}
+    events = [HERE | {"name": name, "tid": tid, "ts": 10 * tid} for tid, name in enumerate("ak")]
+    events += [arrow | {"ph": phase, "tid": tid, "ts": 10 * tid + 1} for tid, phase in enumerate("sf")]
+    result = load(ingested(text_of(*events), tmp_path / "trace"), "SELECT count(*) FROM flow", selection=selection)
+    assert result.answers[0] == [(0,)]
+    assert result.report.stats == []
+
+
 CHARACTERS = TEXTS_MAX // 3
 LARGE = [
     {"name": "\0" * (CHARACTERS - 9)}, {"cat": "c" * (CHARACTERS - 3)},
