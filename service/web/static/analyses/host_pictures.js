@@ -76,7 +76,7 @@ export function memory({ curve, at_peak: peak, categories }) {
   const devices = [...grouped(curve, deviceOf)];
   const more = ofAll(Math.min(devices.length, DEVICES_MAX), devices.length);
   const curves = devices.slice(0, DEVICES_MAX).map(([device, rows]) => {
-    const at = sinceFirst(rows, "at_ns");
+    const at = sinceFirst(curve.filter(({ rank }) => rank === rows[0].rank), "at_ns"); // one zero for all devices
     const series = [
       { kind: "c0", label: "allocated", column: "allocated_bytes" },
       { kind: "c7", label: "reserved", column: "reserved_bytes" },
@@ -93,4 +93,4 @@ export function memory({ curve, at_peak: peak, categories }) {
 }
 
 /** @param {Row} row */
-const deviceOf = ({ rank, device_type: type, device }) => `${type} ${device}${rank === null || rank === undefined ? "" : `, rank ${rank}`}`;
+const deviceOf = ({ rank, device_type: type, device }) => `${type}${Number(device) < 0 ? "" : ` ${device}`}${rank === null || rank === undefined ? "" : `, rank ${rank}`}`;
