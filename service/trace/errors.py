@@ -549,9 +549,9 @@ class NotRedactable(ExportError):
 
 
 class ExportFailed(ExportError):
-    """The document can't be written from the trace's columns."""
+    """The document or the answer can't be made from the trace's columns."""
 
-    code, title = "export_failed", "The document can't be written"
+    code, title = "export_failed", "The document or the answer can't be made"
 
 
 class AnalysisError(TracedockError):
