@@ -139,7 +139,7 @@ def _put_inline(
     """Write a text from the word `end` on; return its reference and the new end.
 
     If it is `named`, `PREFIX` comes before it. If it `is_string`, it is the inside of a JSON string; other texts are
-    written as they are.
+    written as they are, with blanks in place of line breaks and tabs, as JSON documents have them.
     """
     to = 8 * end
     if named:
@@ -150,9 +150,7 @@ def _put_inline(
         to = _put_characters(out_bytes, to, values, start, stop)
     else:
         for at in range(np.uintp(start), np.uintp(stop)):
-            out_bytes[np.uintp(to)] = max(
-                values[at], BLANK
-            )  # a line break or a tab becomes a blank, as in JSON documents
+            out_bytes[np.uintp(to)] = max(values[at], BLANK)
             to += 1
     size = to - 8 * end
     while to & 7:
