@@ -38,6 +38,22 @@ class EngineTrack:
     stream: int | None
     lane: int
 
+    @property
+    def thread_title(self) -> str:
+        """The name of the thread, or else its number in the trace: Perfetto's UI shows a missing name as NULL."""
+        return self.name or _numbered("thread", self.own_tid)
+
+    @property
+    def process_title(self) -> str:
+        """The name of the process, or else its number in the trace and its rank."""
+        rank = "" if self.rank is None else f" · rank {self.rank}"
+        return self.process or f"{_numbered('process', self.own_pid)}{rank}"
+
+
+def _numbered(kind: str, number: Key) -> str:
+    """Return a name for a process or a thread that has none."""
+    return f"{kind} {number}" if isinstance(number, int) else number.strip() or f"no {kind}"
+
 
 @dataclass(frozen=True)
 class RankGroup:

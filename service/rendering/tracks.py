@@ -90,19 +90,11 @@ class TrackAssigner:
 
     def metadata(self) -> Iterator[dict[str, Any]]:
         """Yield the events that name the engine's processes and threads."""
-        processes = {track.pid: track.process for track in self.tracks}
-        for pid, process in processes.items():
-            if process:
-                yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": plain(process)}}
+        for pid, process in {track.pid: track.process_title for track in self.tracks}.items():
+            yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": plain(process)}}
         for track in self.tracks:
-            if track.name:
-                yield {
-                    "ph": "M",
-                    "name": "thread_name",
-                    "pid": track.pid,
-                    "tid": track.tid,
-                    "args": {"name": plain(track.name)},
-                }
+            args = {"name": plain(track.thread_title)}
+            yield {"ph": "M", "name": "thread_name", "pid": track.pid, "tid": track.tid, "args": args}
 
 
 def _process_name(process: Process | None, pid: Key, device: int | None, rank: int | None) -> str | None:

@@ -76,8 +76,8 @@ def test_process_and_device_with_the_same_number_are_distinct(tmp_path: Path) ->
         )
     )
     assert result["gpu"] == ("7", "7", None, 7, 7, 1, "GPU 7", "stream 7")
-    assert result["host"] == ("7", "7", None, None, None, 1, "python", None)
-    assert result["other"] == ("7", "8", None, None, None, 1, "python", None)
+    assert result["host"] == ("7", "7", None, None, None, 1, "python", "thread 7")
+    assert result["other"] == ("7", "8", None, None, None, 1, "python", "thread 8")
 
 
 def test_device_keeps_its_number_if_no_process_has_it(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_threads_and_streams_have_names(tmp_path: Path) -> None:
     assert [place[-2:] for place in result.values()] == [
         ("GPU 0", "stream 7"),
         ("GPU 0", "stream 20"),
-        (None, "main"),
-        ("Spans", None),
+        ("process 9", "main"),
+        ("Spans", "thread 1"),
     ]
 
 
@@ -116,7 +116,7 @@ def test_further_lanes_are_numbered_in_their_names(tmp_path: Path) -> None:
         "1": (1, "stream 7"),
         "2": (2, "stream 7 · lane 2"),
         "3": (3, "stream 7 · lane 3"),
-        "4": (1, None),
+        "4": (1, "thread 6"),
         "5": (2, "6 · lane 2"),
     }
 

@@ -60,21 +60,19 @@ def head() -> bytes:
 def names_of(tracks: Iterable[EngineTrack]) -> Iterator[bytes]:
     """Yield the records that name processes and threads."""
     tracks = [*tracks]
-    for pid, process in {track.pid: track.process for track in tracks}.items():
-        if process:
-            text = plain(process).encode()
-            words = text_words(text)
-            header = header_of(OBJECT, 2 + len(words), (16, _PROCESS), (24, INLINE | len(text)))
-            yield packed_words([header, pid, *words])
+    for pid, process in {track.pid: track.process_title for track in tracks}.items():
+        text = plain(process).encode()
+        words = text_words(text)
+        header = header_of(OBJECT, 2 + len(words), (16, _PROCESS), (24, INLINE | len(text)))
+        yield packed_words([header, pid, *words])
     key = text_words(b"process")
     argument = header_of(_KOID, 2 + len(key), (16, INLINE | len(b"process")))
     for track in tracks:
-        if track.name:
-            text = plain(track.name).encode()
-            words = text_words(text)
-            size = 2 + len(words) + 2 + len(key)
-            header = header_of(OBJECT, size, (16, _THREAD_OBJECT), (24, INLINE | len(text)), (40, 1))
-            yield packed_words([header, track.tid, *words, argument, *key, track.pid])
+        text = plain(track.thread_title).encode()
+        words = text_words(text)
+        size = 2 + len(words) + 2 + len(key)
+        header = header_of(OBJECT, size, (16, _THREAD_OBJECT), (24, INLINE | len(text)), (40, 1))
+        yield packed_words([header, track.tid, *words, argument, *key, track.pid])
 
 
 def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64]) -> bytes:

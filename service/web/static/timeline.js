@@ -203,9 +203,9 @@ const withoutEnd = (text, end) => (end && text.endsWith(end) ? text.slice(0, -en
 function threadTitle({ tid, device, lane, thread }) {
   const ofLane = lane > 1 ? ` · lane ${lane}` : '';
   const name = withoutEnd(thread, ofLane);
-  if (device >= 0 || isIn(tid, name)) return `${name === tid ? `thread ${tid}` : name}${ofLane}`;
-  if (!/^-?\d+$/.test(tid)) return `${name || tid}${ofLane}`;
-  return `${name || 'thread'} ${tid}${ofLane}`;
+  const isNumber = /^-?\d+$/.test(tid);
+  if (device >= 0 || isIn(tid, name)) return `${name === tid && isNumber ? `thread ${tid}` : name}${ofLane}`;
+  return isNumber ? `${name || 'thread'} ${tid}${ofLane}` : `${name || tid}${ofLane}`;
 }
 
 /** @param {string} text */
