@@ -13,7 +13,7 @@ from service.trace.errors import BadCompression, NotJson, Truncated
 
 READ_SIZE = 1 << 16
 PIECE_SIZE = 1 << 16  # small enough that a piece and its events fit in the CPU cache
-_TRAILER_SIZE = 8  # of gzip: a checksum and the size; zstd's checksum is shorter
+_GZIP_TRAILER_SIZE = 8  # a checksum and the size of the content
 
 _GzipError: type[Exception] = isal_zlib.error  # type: ignore[assignment] # the stub declares the class as an instance
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -207,7 +207,7 @@ def decompressed(file: BufferedReader, on_read: Callable[[int], None] | None = N
     """
     compression = compression_of(file_head(file))
     decoder = _DECODERS[compression]()
-    trailer_size = _TRAILER_SIZE if compression else 0
+    trailer_size = _GZIP_TRAILER_SIZE if compression is Compression.GZIP else 0
     consumed, held = 0, b""
     while chunk := file.read1(READ_SIZE):
         consumed += len(chunk)

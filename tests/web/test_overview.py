@@ -86,12 +86,12 @@ class Overview:
         left = round(min(190, box["width"] * 0.28))
         return {"left": box["x"] + left, "top": box["y"], "width": box["width"] - left, "label": left}
 
-    def drag(self, start: float, end: float, y: float = 100) -> None:
-        """Drag from one share of the width to another."""
+    def drag(self, start: float, end: float, y: float = 100, steps: int = 3) -> None:
+        """Drag from one share of the width to another, in some moves."""
         plot, mouse = self.plot(), self.page.mouse
         mouse.move(plot["left"] + start * plot["width"], plot["top"] + y)
         mouse.down()
-        mouse.move(plot["left"] + end * plot["width"], plot["top"] + y, steps=3)
+        mouse.move(plot["left"] + end * plot["width"], plot["top"] + y, steps=steps)
         mouse.up()
 
     def window(self) -> tuple[int, int]:
@@ -249,6 +249,37 @@ def test_dragged_window_leads_to_all_that_can_be_done_with_it(page: Page, server
     page.get_by_test_id("overview-clear").click()
     expect(overview.chosen).to_be_hidden()
     assert "start_ns" not in address_of(page)
+
+
+def test_times_count_from_the_start_of_the_trace(page: Page, server: Server, tmp_path: Path) -> None:
+    first = {"ph": "i", "s": "t", "name": "start", "pid": 1, "tid": 1, "ts": 0}
+    trace = uploaded(server, tmp_path, "late.json", [first, slice_of("cpu_op", 1, 1, 5e6, 1e6)])
+    overview = Overview.open(page, server, trace)
+    overview.drag(0.3, 0.6, y=30)
+    expect(page.get_by_test_id("overview-length")).to_have_text(re.compile(r"^\S+ ms from 5\.[23]\d* s$"))
+    page.get_by_test_id("overview-zoom").click()
+    expect(overview.range).to_have_text(re.compile(r"^\S+ ms from 5\.[23]\d* s$"))
+
+
+def test_dragged_window_is_the_part_that_analyses_are_about(page: Page, server: Server, gpu_id: str) -> None:
+    overview = Overview.open(page, server, gpu_id)
+    page.get_by_test_id("analysis-part").scroll_into_view_if_needed()
+    expect(page.get_by_test_id("dashboard-steps")).to_be_visible()
+    overview.canvas.scroll_into_view_if_needed()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/analysis/" in request.url else None)
+    part = page.get_by_test_id("analysis-part").locator("option").first
+    for start in (0.1, 0.2):
+        asked.clear()
+        overview.drag(start, 0.6, steps=30)
+        with page.expect_response("**/analysis/steps?*start_ns=*"):
+            expect(part).to_have_text(re.compile("^the chosen window, "))
+        page.wait_for_load_state("networkidle")
+        windows = {parse_qs(urlsplit(url).query)["start_ns"][0] for url in asked if "start_ns" in url}
+        assert windows == {str(overview.window()[0])}
+        assert len(asked) == len({*asked})
+    page.get_by_test_id("overview-clear").click()
+    expect(part).to_have_text("all of this trace")
 
 
 def test_visible_range_is_a_table_with_exact_times(page: Page, server: Server, gpu_id: str) -> None:
