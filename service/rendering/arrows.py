@@ -70,15 +70,6 @@ class _Places:
         order = np.argsort(arrows, kind="stable")
         return arrows[order], rows[order]
 
-    def any_after(self, others: "_Places") -> bool:
-        """Return whether one of these ends comes after the first one of the same arrow among others."""
-        arrows, rows = self.ordered()
-        if not len(arrows):
-            return False
-        known, first_rows = others.ordered()
-        at = np.minimum(np.searchsorted(known, arrows), max(len(known) - 1, 0))
-        return bool(len(known) and ((known[at] == arrows) & (rows > first_rows[at])).any())
-
 
 class ArrowScan:
     """Facts on all arrows of a trace, and on the members of its events that have no column.
@@ -104,12 +95,16 @@ class ArrowScan:
                     self._scan_members(part.table["rest"], rows)
             if not (self.are_bound and self.are_plain):
                 break
-        ordered, _ = ends.ordered()
+        ordered, end_rows = ends.ordered()
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.zeros(0, np.int64)
         counts = np.diff(np.append(starts, len(ordered)))
         self._several, self._counts = ordered[starts[counts > 1]], counts[counts > 1]
         self._next = np.zeros(len(self._several), np.int64)
-        self.are_short = not np.isin(steps.ordered()[0], self._several).any() and not steps.any_after(ends)
+        stepping, step_rows = steps.ordered()
+        first_ends = np.searchsorted(ordered, stepping)  # the first end of the same arrow, if it has one
+        has_end = np.append(ordered, np.uint64(0))[first_ends] == stepping  # no arrow has the number 0
+        goes_on = has_end & (step_rows > np.append(end_rows, 0)[first_ends])
+        self.are_short = not (goes_on | np.isin(stepping, self._several)).any()
 
     def _scan_members(self, rest: pa.ChunkedArray, ends: Ints) -> None:
         """Look at the members of a part's events that have no column, and at those of the ends of arrows."""

@@ -22,7 +22,7 @@ NO_ARGS, ALL_ARGS, SOME_ARGS = 0, 1, 2
 _KEYS = ('"correlation":', '"device":', '"stream":', '"bytes":')
 _FRAME = (',\n{"ph":"', '"', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"id":', ',"args":')
 _EVENT_MAX = 200  # bytes of an event apart from its words, arguments and rest
-_QUOTE, _BACKSLASH, _BLANK = b'"\\ '
+_QUOTE, _BACKSLASH, BLANK = b'"\\ '
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
 
 
@@ -187,7 +187,7 @@ def _put_nested(out: Bytes, end: int, values: Bytes, start: int) -> tuple[int, i
         if byte in (_QUOTE, _BACKSLASH):
             out[np.uintp(end)] = _BACKSLASH
             end += 1
-        out[np.uintp(end)] = max(byte, _BLANK)  # a line break or a tab becomes a blank
+        out[np.uintp(end)] = max(byte, BLANK)  # a line break or a tab becomes a blank
         end += 1
         if depth == 0:
             out[np.uintp(end)] = _QUOTE
@@ -210,7 +210,7 @@ def _put_arguments(out: Bytes, end: int, values: Bytes, start: int, stop: int) -
             at, end = _put_nested(out, end, values, at)
         else:
             at += 1
-            if byte > _BLANK:
+            if byte > BLANK:
                 out[np.uintp(end)] = byte
                 end += 1
     return end

@@ -53,7 +53,7 @@ class Document:
         self._arrays = 0
         self._documents = 0
         self._is_trace = False
-        """Whether the events are a member of an object, or one of them has a phase or a time."""
+        """True once events are a member of an object, or one of them has a phase or a time."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the events in batches, in the order of the file; raises as `events` does."""

@@ -10,24 +10,16 @@ import numpy as np
 
 from service.rendering.fuchsia.words import INLINE, STRINGS_MAX, Words
 from service.rendering.sanitizing import Bytes
+from service.rendering.text import BLANK
 from service.store.parts import Ints
 from service.streaming.scan.compiled import inlined
-from service.streaming.scan.values import (
-    DIGITS_MAX,
-    ESCAPES,
-    after_blanks,
-    after_characters,
-    put_double,
-    read_number,
-)
+from service.streaming.scan.values import DIGITS_MAX, ESCAPES, after_blanks, after_characters, put_double, read_number
 
 SLOTS = 1 << 16
 """Size of the hash table of strings, more than twice `STRINGS_MAX`."""
 
 PREFIX = b"args."
 """Text before the name of each argument, as in the engine's importer of JSON."""
-
-BLANK = ord(" ")
 
 INT32, INT64, DOUBLE, TEXT, BOOL = 1, 3, 5, 6, 9
 """Types of arguments."""

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.formats.pftrace.messages import Packet, framed
-from service.rendering.fuchsia.arguments import BLANK, PREFIX, SLOTS
+from service.rendering.fuchsia.arguments import PREFIX, SLOTS
 from service.rendering.fuchsia.words import (
     BLOB,
     INITIALIZATION,
@@ -26,7 +26,7 @@ from service.rendering.phases import PHASES
 from service.rendering.placed import ESSENTIAL_COLUMNS, PlacedEvents
 from service.rendering.render_report import EngineTrack
 from service.rendering.sanitizing import plain
-from service.rendering.text import ALL_ARGS, PackedTexts
+from service.rendering.text import ALL_ARGS, BLANK, PackedTexts
 from service.store.parts import Ints
 
 _KINDS = {"X": SLICE, "s": FLOW_BEGIN, "t": FLOW_STEP, "f": FLOW_END}

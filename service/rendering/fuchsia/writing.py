@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from service.rendering.fuchsia.arguments import BLANK, INT32, INT64, TEXT, put_argument
+from service.rendering.fuchsia.arguments import INT32, INT64, TEXT, put_argument
 from service.rendering.fuchsia.words import EVENT, INLINE, Words, put_text
 from service.rendering.sanitizing import Bytes
-from service.rendering.text import ALL_ARGS, SOME_ARGS
+from service.rendering.text import ALL_ARGS, BLANK, SOME_ARGS
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
 from service.streaming.scan.values import after_blanks

@@ -11,14 +11,7 @@ from service.formats.pftrace.messages import tag
 from service.rendering.pftrace.wire import Bytes, close_message, put, put_slice, put_varint
 from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled, inlined
-from service.streaming.scan.values import (
-    DIGITS_MAX,
-    ESCAPES,
-    after_blanks,
-    after_characters,
-    put_double,
-    read_number,
-)
+from service.streaming.scan.values import DIGITS_MAX, ESCAPES, after_blanks, after_characters, put_double, read_number
 
 DEPTH_MAX = 64
 """Levels of brackets that annotations keep; values below them are text."""

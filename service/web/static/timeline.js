@@ -188,7 +188,7 @@ function processTitle({ pid, rank, process }, kind) {
   const merged = `rank ${rank} · `;
   const isMerged = process.startsWith(merged);
   const name = isMerged ? process.slice(merged.length) : withoutEnd(process, ofRank);
-  if (kind === OTHER || kind === PATH || isMerged || isIn(pid, name)) return `${name || (pid === '' ? 'no process' : `process ${pid}`)}${ofRank}`;
+  if (kind === OTHER || kind === PATH || isMerged || isIn(pid, name)) return `${name || `process ${pid}`}${ofRank}`;
   if (name.length > LONG_NAME) return `process ${pid}${ofRank} · ${name}`;
   return `${name || 'process'} ${pid}${ofRank}`;
 }

@@ -7,14 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.streaming.scan.reader import padded
-from service.streaming.scan.values import (
-    DIGITS_MAX,
-    ESCAPES,
-    after_blanks,
-    after_characters,
-    put_double,
-    read_number,
-)
+from service.streaming.scan.values import DIGITS_MAX, ESCAPES, after_blanks, after_characters, put_double, read_number
 
 NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,21})(\.[0-9]{1,21})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
 

@@ -165,7 +165,7 @@ class OriginalTask:
         except FileNotFoundError as error:
             raise SourceUnavailable("The original is gone from the data folder.") from error
         with file:
-            last = b""  # not for the engine before its checksum is: it would fail on wrong bytes, and hide the cause
+            last = b""  # kept until the checksum holds: the engine would fail on wrong bytes, and hide the cause
             for piece in decompressed(file):
                 if last:
                     yield last
