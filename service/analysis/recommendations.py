@@ -13,8 +13,10 @@ from service.analysis.collectives import CollectiveParameters
 from service.analysis.facts.activity import (
     CATEGORIES,
     COMMUNICATION,
+    CPU_EXEC,
     DATALOADER,
     KERNEL,
+    RUNTIME,
     TB_NAMES,
     Intervals,
     Rules,
@@ -22,6 +24,7 @@ from service.analysis.facts.activity import (
     category_of,
 )
 from service.analysis.facts.checks import (
+    HOST_BOUND_ADVICE,
     TABLES,
     UNSPLIT_COMMUNICATION_ADVICE,
     Check,
@@ -51,6 +54,9 @@ UTILIZATION_MIN = 50
 MEMORY_MAX = 90
 """Limits of TensorBoard's rules, in %."""
 
+HOST_BOUND_MIN = 50
+"""Smallest share of the time of steps, in %, in which the host alone is active, for the advice on hosts."""
+
 NCCL_SINCE = 3.5
 """Minimum compute capability of GPUs that can use NCCL."""
 
@@ -75,12 +81,35 @@ def _answer(scope: Scope, parameters: StepParameters) -> Tables:
     checks += [*_of_memory(scope), *matrix_core_check(scope, as_tensorboard=as_tensorboard)]
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
     if not as_tensorboard:
-        checks = [_with_fitting_advice(check, scope) for check in checks]
+        of_host = _time_of_host(windows, lengths)
+        checks = [_with_fitting_advice(check, scope, of_host) for check in checks]
     return check_tables(scope.rank, checks)
 
 
-def _with_fitting_advice(check: Check, scope: Scope) -> Check:
-    """Replace TensorBoard's advice of a check if it does not fit the trace."""
+def _time_of_host(windows: Windows, lengths: list[Ints]) -> tuple[int, int]:
+    """Return how long only the host is active in steps, with operators or calls, and how long all steps are, in ns."""
+    return sum((lengths[RUNTIME] + lengths[CPU_EXEC]).tolist()), sum((windows.ends - windows.starts).tolist())
+
+
+def _with_fitting_advice(check: Check, scope: Scope, of_host: tuple[int, int]) -> Check:
+    """Replace TensorBoard's advice of a check if it does not fit the trace.
+
+    Args:
+        check: the check.
+        scope: scope of the rank.
+        of_host: the time in which the host alone is active, and the time of all steps, in ns.
+    """
+    if check.rule == "utilization" and check.applies:
+        host_ns, whole_ns = of_host
+        figures = (Evidence("host runs operators or calls while no device works", host_ns, "ns"),)
+        check = replace(check, evidence=(*check.evidence, *figures, Evidence("time of steps", whole_ns, "ns")))
+        share = 100 * host_ns / whole_ns if whole_ns else 0
+        if share < HOST_BOUND_MIN:
+            return check
+        reason = f"{check.reason} In {share:.1f} % of the steps' time only the host is active."
+        if scope.slice_count("python_function"):
+            reason += " Recording Python's stack, as in this trace, slows the host."
+        return replace(check, advice=HOST_BOUND_ADVICE, reason=reason)
     if check.rule == "communication":
         return replace(check, advice=UNSPLIT_COMMUNICATION_ADVICE)
     if check.rule == "memory" and check.applies and is_reduced(scope):
@@ -276,9 +305,10 @@ QUESTION = Question(
     definition="TensorBoard's rules: more than 5 % of the time of steps in a DataLoader, or more than 10 % in exposed"
     " communication; a kernel in less than half of the time from the first step to the last; operators that could use"
     " tensor cores, though no kernel does; more than 90 % of a GPU's memory in use; DataParallel on several GPUs;"
-    " DistributedDataParallel without NCCL. Names of kernels show what uses tensor cores, or AMD's matrix cores, and in"
-    " which precision. Of several ranks, advice is about the run, and exposed communication is separated into transfer"
-    " and waiting for a late rank.",
+    " DistributedDataParallel without NCCL. If kernels run so rarely because the host alone is active in at least half"
+    " of the time of steps, the advice is about the host. Names of kernels show what uses tensor cores, or AMD's matrix"
+    " cores, and in which precision. Of several ranks, advice is about the run, and exposed communication is separated"
+    " into transfer and waiting for a late rank.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/data.py",
     tables=TABLES,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from service.analysis.facts.checks import ADVICE, HOST_BOUND_ADVICE
 from tests.analysis.conftest import Ask, Rows, golden
 from tests.analysis.test_steps import TRACES, event
 from tests.conftest import DATA, needs_shared
@@ -121,6 +122,30 @@ def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
     assert [row["found"] for row in answer["checks"] if row["rule"] == "utilization"] == ["yes", "no"]
 
 
+@pytest.mark.parametrize(("busy", "is_host"), [(50, True), (49, False)])
+def test_utilization_that_the_host_limits_gives_advice_on_the_host(
+    ask: Ask, tmp_path: Path, busy: int, is_host: bool
+) -> None:
+    """The host runs an operator for `busy` µs of 100 while no kernel runs; 5 more are under the kernel."""
+    trace = [kernel(0, 10), event("cpu_op", "aten::add", 5, 5 + busy)]
+    answer = ask("recommendations", of(tmp_path, *trace))
+    [row] = answer["recommendations"]
+    assert row["rule"] == "utilization"
+    assert row["advice"] == (HOST_BOUND_ADVICE if is_host else ADVICE["utilization"])
+    assert ("only the host is active" in row["reason"]) == is_host
+    assert "Recording Python's stack" not in row["reason"]
+    assert figures(answer, "utilization")["host runs operators or calls while no device works"] == busy * 1000
+    [as_tensorboard] = ask("recommendations", of(tmp_path, *trace), rules="tensorboard")["recommendations"]
+    assert as_tensorboard["advice"] == ADVICE["utilization"]
+
+
+def test_advice_on_the_host_names_the_cost_of_recording_stacks(ask: Ask, tmp_path: Path) -> None:
+    python = event("python_function", "train.py(3): step", 0, 100)
+    trace = of(tmp_path, kernel(0, 10), event("cpu_op", "aten::add", 10, 90), python)
+    [row] = ask("recommendations", trace)["recommendations"]
+    assert row["reason"].endswith("Recording Python's stack, as in this trace, slows the host.")
+
+
 def test_tensor_core_advice_needs_eligible_operators(ask: Ask, tmp_path: Path) -> None:
     eligible: dict[str, Any] = {"External id": 5}
     ineligible: dict[str, Any] = {"External id": 6}
@@ -196,6 +221,8 @@ def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
         "some kernel runs": 40_000,
         "from the first step to the last": 100_000,
         "longest time without a kernel": 50_000,
+        "host runs operators or calls while no device works": 0,
+        "time of steps": 100_000,
     }
     trace = of(tmp_path, event("user_annotation", LOADER, 60, 6), kernel(0, 60), kernel(66, 34), name="loads")
     assert figures(ask("recommendations", trace), "dataloader") == {

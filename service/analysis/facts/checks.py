@@ -62,6 +62,13 @@ UNSPLIT_COMMUNICATION_ADVICE = (
 """Advice on communication that cannot be split into transfer and waiting."""
 
 
+HOST_BOUND_ADVICE = (
+    "Launch fewer and longer kernels, since GPUs wait for the host: compile the model with torch.compile, replay its"
+    " kernels as a CUDA graph, or use larger batches, if the model still converges."
+)
+"""Advice on utilization that the host limits."""
+
+
 class TimelineSpan(NamedTuple):
     """A span of the timeline to look at."""
 
