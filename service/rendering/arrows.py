@@ -82,6 +82,7 @@ class ArrowScan:
         are_bound: True if all ends of arrows belong to the slice around them, not to the next one.
         are_short: True if no arrow with several ends has steps in between, and none goes on after an end.
         are_plain: True if no event has a member that the engine reads and that has no column, except ``bp``.
+        ended: the keys of the arrows that go on or end somewhere, as `split` returns them; some may repeat.
     """
 
     def __init__(self, parts: Iterable[Part], keys: ArrowKeys) -> None:
@@ -105,6 +106,9 @@ class ArrowScan:
         has_end = np.append(ordered, np.uint64(0))[first_ends] == stepping  # no arrow has the number 0
         goes_on = has_end & (step_rows > np.append(end_rows, 0)[first_ends])
         self.are_short = not (goes_on | np.isin(stepping, self._several)).any()
+        firsts = np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
+        parts_of_several = _numbered(np.repeat(self._several, self._counts), np.arange(len(firsts)) - firsts)
+        self.ended = np.concatenate([ordered, stepping, parts_of_several])
 
     def _scan_members(self, rest: pa.ChunkedArray, ends: Ints) -> None:
         """Look at the members of a part's events that have no column, and at those of the ends of arrows."""

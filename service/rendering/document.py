@@ -21,6 +21,7 @@ from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import cut_tables
 from service.rendering.arrows import SCANNED, ArrowKeys, ArrowScan
 from service.rendering.events import EventPlacer
+from service.rendering.fuchsia.arrow_numbers import ArrowNumbers
 from service.rendering.fuchsia.records import PHASES_KEPT, TEXTS_MAX, head, names_of, records_of
 from service.rendering.lines import lines_of
 from service.rendering.phases import CODES, PHASES
@@ -103,9 +104,11 @@ def _scan(parts: Parts, summary: Summary, keys: ArrowKeys) -> ArrowScan | None:
 
 def _in_records(events: Iterator[PlacedEvents], tracks: TrackAssigner, scan: ArrowScan) -> Iterator[bytes]:
     """Yield the document in Fuchsia's format."""
+    numbers = ArrowNumbers(scan.ended)
 
     def prepared(block: PlacedEvents) -> Callable[[], bytes]:
-        return partial(records_of, block, *scan.split(block.arrows, block.phases == CODES["s"]))
+        rows, arrows = scan.split(block.arrows, block.phases == CODES["s"])
+        return partial(records_of, block, rows, *numbers.of(block, rows, arrows))
 
     yield head()
     yield from _called(map(prepared, events))
@@ -177,7 +180,8 @@ def prepare() -> None:
     """Compile the machine code, or load it from the cache, before the first document needs it."""
     events = EventPlacer(TrackAssigner(Summary()), RenderReport(), "all", ArrowKeys()).place(small_table())
     lines_of(events)
-    records_of(events, np.arange(len(events)), events.arrows)
+    rows = np.arange(len(events))
+    records_of(events, rows, *ArrowNumbers(np.unique(events.arrows)).of(events, rows, events.arrows))
 
 
 def small_table() -> pa.Table:

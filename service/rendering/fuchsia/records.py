@@ -75,13 +75,14 @@ def names_of(tracks: Iterable[EngineTrack]) -> Iterator[bytes]:
         yield packed_words([header, track.tid, *words, argument, *key, track.pid])
 
 
-def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64]) -> bytes:
+def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64], packets: Iterable[bytes]) -> bytes:
     """Return the records of events. They define all strings that they refer to.
 
     Args:
         events: the events.
         rows: the row of each record's event; see `ArrowScan.split`.
-        arrows: the number of each record's arrow.
+        arrows: the number of each record's arrow; see `ArrowNumbers`.
+        packets: packets of Perfetto's protobuf that come before the records.
     """
     args = events.arguments(in_json=False)
     kinds = np.where(events.left_out, LEFT_OUT, _KIND_OF[events.phases])
@@ -116,6 +117,7 @@ def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64])
     ]
     return b"".join(
         [
+            *map(_blob, packets),
             _definitions(texts, 1),
             _definitions(PackedTexts.of(strings), int(known[0]) + 1 - len(strings)),
             out[:end].tobytes(),
@@ -153,6 +155,10 @@ def _release(time: int) -> bytes:
     source of events: here a packet of Perfetto's protobuf that has nothing but a time.
     https://github.com/google/perfetto/blob/v54.0/src/trace_processor/sorter/trace_sorter.cc
     """
-    packet = framed(Packet(timestamp=time).SerializeToString())
+    return _blob(framed(Packet(timestamp=time).SerializeToString()))
+
+
+def _blob(packet: bytes) -> bytes:
+    """Return the record that holds a packet of Perfetto's protobuf."""
     words = text_words(packet)
     return packed_words([header_of(BLOB, 1 + len(words), (32, len(packet)), (48, _PERFETTO)), *words])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 MAGIC = 0x0016547846040010
 RECORD_MAX = 8 * ((1 << 12) - 1)
@@ -30,13 +30,18 @@ class Event:
 
 
 class Decoder:
-    """Reads a document; `strings` has those that its records have defined so far, and `releases` the times of blobs."""
+    """Reads a document, whose `strings` are those that its records have defined so far.
+
+    Of its packets of Perfetto's protobuf, `releases` has the times of those with nothing else, and `introduced` the
+    category and name of each arrow's number.
+    """
 
     def __init__(self, document: bytes) -> None:
         self._document = document
         self._at = 0
         self.strings = {0: ""}
         self.releases: list[int] = []
+        self.introduced: list[tuple[str | None, str | None]] = []
 
     def events(self) -> Iterator[Event]:
         """Yield the events in order."""
@@ -55,10 +60,18 @@ class Decoder:
                 case 5:
                     assert header >> 48 & 0xFF == 3
                     [packet] = Trace.FromString(self._blob(header >> 32 & 0x7FFF)).packet
-                    self.releases.append(packet.timestamp)
+                    if packet.HasField("track_event"):
+                        self._introduce(packet.track_event)
+                    else:
+                        self.releases.append(packet.timestamp)
                 case _:
                     self._at = end
             assert self._at == end
+
+    def _introduce(self, event: TrackEvent) -> None:
+        assert event.legacy_event.unscoped_id == len(self.introduced)
+        name = event.name if event.HasField("name") else None
+        self.introduced.append((next(iter(event.categories), None), name))
 
     def _word(self) -> int:
         (word,) = struct.unpack_from("<Q", self._document, self._at)
