@@ -4,8 +4,18 @@ from typing import Any
 
 from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from service.http.parameters import check_request
+
+
+class FileNameConvertor(PathConvertor):
+    """Convertor of any file name, also of one with a line break, which `PathConvertor` does not match."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("filename", FileNameConvertor())
 
 
 def operation_id(route: APIRoute) -> str:
