@@ -15,7 +15,7 @@ class FileNameConvertor(PathConvertor):
     regex = "(?s:.*)"
 
 
-register_url_convertor("filename", FileNameConvertor())
+register_url_convertor("file", FileNameConvertor())
 
 
 def operation_id(route: APIRoute) -> str:

@@ -128,7 +128,22 @@ def test_an_empty_body_is_refused(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["../x", "a/../../x", "..", "a/b", "%2e%2e%2fx", "..%5Cx", "%00", "a%07b", "a%0Ab", "a%0D", "%0A", "%20", "x" * 300]
+    "target",
+    [
+        "../x",
+        "a/../../x",
+        "..",
+        "a/b",
+        "%2e%2e%2fx",
+        "..%5Cx",
+        "%00",
+        "a%07b",
+        "a%0Ab",
+        "a%0D",
+        "%0A",
+        "%20",
+        "x" * 300,
+    ],
 )
 def test_invalid_trace_name_is_refused(server: Server, target: str) -> None:
     before = files(server)
