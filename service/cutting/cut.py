@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from service.attribution.links import external_ids_in_summary
 from service.cutting.clip import SliceClipper
+from service.cutting.criteria import IntervalSet
 from service.cutting.envelope import whole_id, with_facts
 from service.cutting.rows import RowSelector, nothing_selected, rows_at
 from service.store.column_files import ColumnFolder
@@ -38,11 +39,15 @@ class Cuts:
         self._parts = parts
         self._rows = RowSelector(parts, selections, summary)
         self._clippers = [
-            SliceClipper(self._rows.time(place)) if selection.straddle == "clip" else None
+            SliceClipper(self.time(place)) if selection.straddle == "clip" else None
             for place, selection in enumerate(selections)
         ]
         self._bits = self._rows.kept()
         self.counts = [len(rows_at(self._bits, place)) for place in range(len(selections))]
+
+    def time(self, place: int) -> IntervalSet:
+        """Return the time of the selection at an index, to which ``straddle: clip`` cuts slices."""
+        return self._rows.time(place)
 
     def tables(self) -> Iterator[tuple[int, pa.Table]]:
         """Yield pairs of a selection's index and a table of its events; the tables of a selection are in time order."""
@@ -96,10 +101,15 @@ def cut_tables(parts: Parts, selection: Selection, summary: Summary) -> Iterator
     Raises:
         SelectionError: the selection is invalid or matches no event; raised by the call itself.
     """
+    return (table for _, table in cut_of(parts, selection, summary).tables())
+
+
+def cut_of(parts: Parts, selection: Selection, summary: Summary) -> Cuts:
+    """Return the events that one selection keeps; see `cut_tables`."""
     cuts = Cuts(parts, [selection], summary)
     if not cuts.counts[0]:
         raise nothing_selected(summary)
-    return (table for _, table in cuts.tables())
+    return cuts
 
 
 def part_envelope(text: bytes, selection: Selection, source: str, summary: Summary) -> bytes:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.analysis.answers import answer_question, parameters_of, question_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
+from service.trace.errors import NotApplicable
 from service.trace.selection import Selection, Window
 from tests.analysis.conftest import Ask, golden, real
 from tests.conftest import DATA, SHARED, needs_shared, scaled
@@ -259,3 +260,48 @@ def test_selected_step_equals_the_step_of_the_whole_trace(ask: Ask) -> None:
     for row in rows:
         selected = Selection.parsed({"steps": [row["step"]]})
         assert ask("steps", trace, bounds="host", selection=selected)["steps"] == [row]
+
+
+@pytest.mark.parametrize("bounds", ["host", "device"])
+@pytest.mark.parametrize("straddle", ["keep", "start", "clip"])
+@pytest.mark.parametrize("rules", ["exact", "tensorboard"])
+@given(at=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_steps_of_a_window_lie_in_it(ask: Ask, bounds: str, straddle: str, rules: str, at: tuple[float, float]) -> None:
+    """Slices that cross an edge are whole, but what happens outside of the window is not known."""
+    trace = DATA / "cuda_train_steps.pt.trace.json.gz"
+    whole = ask("steps", trace)["steps"]
+    first, last = whole[0]["start_ns"], whole[-1]["end_ns"]
+    start, end = (first + int(share * (last - first)) for share in sorted(at))
+    window = {"start_ns": start, "end_ns": max(end, start + 1)}
+    try:
+        selection = Selection.parsed({"window": window, "straddle": straddle})
+        rows = ask("steps", trace, bounds=bounds, rules=rules, selection=selection)["steps"]
+    except NotApplicable:  # nothing of a step, or nothing at all begins there
+        return
+    for row in rows:
+        assert window["start_ns"] <= row["start_ns"] <= row["end_ns"] <= window["end_ns"]
+        assert sum(row[f"{name}_ns"] for name in CATEGORIES) == row["total_ns"] == row["end_ns"] - row["start_ns"]
+
+
+def test_window_in_a_step_has_its_part_of_the_step(ask: Ask) -> None:
+    """The window is from 3 to 20 µs: it has a part of step 3, from 0 to 17, and of step 4, from 17 to 23."""
+    trace = two_steps(event("cpu_op", "aten::mm", 10, 4))
+    answer = ask("steps", trace, selection=Selection(window=Window(start_ns=3_000, end_ns=20_000)))["steps"]
+    whole = ask("steps", trace)["steps"]
+    assert [(row["step"], row["start_ns"], row["end_ns"]) for row in whole] == [(3, 0, 17_000), (4, 17_000, 23_000)]
+    assert [(row["step"], row["start_ns"], row["end_ns"]) for row in answer] == [
+        (3, 3_000, 17_000), (4, 17_000, 20_000),
+    ]  # fmt: skip
+
+
+def test_utilization_in_a_window_is_that_of_the_window(ask: Ask) -> None:
+    """A step of 100 µs has a kernel from 40 to 60 µs: half of the window from 30 to 70 µs."""
+    trace = [event("user_annotation", "ProfilerStep#1", 0, 100), event("kernel", "gemm", 40, 20)]
+    window = Selection(window=Window(start_ns=30_000, end_ns=70_000))
+    for name, value in (("gpu_summary", 50), ("recommendations", 50)):
+        [row] = [
+            row for row in ask(name, trace, selection=window)["gpus" if name == "gpu_summary" else "checks"]
+            if row.get("rule", "utilization") == "utilization"
+        ]  # fmt: skip
+        assert row["utilization_pct" if name == "gpu_summary" else "value"] == value

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from service.analysis.facts.launches import calls_of, first_positions
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
+
+if TYPE_CHECKING:
+    from service.cutting.criteria import IntervalSet  # loads numba, which describing questions does without
 
 Rules = Literal["exact", "tensorboard"]
 
@@ -93,6 +96,7 @@ class Activity:
         covers: coverage of each category except the last; each is empty if categories were not requested.
         bounds: first start and last end on the host; empty if the host has no slices.
         op_bounds: first start and last end of slices of the category `cpu_exec`; empty if there are none.
+        time: time of the selection; None for the whole trace.
     """
 
     work: Intervals
@@ -105,6 +109,7 @@ class Activity:
     covers: list[Coverage]
     bounds: list[int]
     op_bounds: list[int]
+    time: "IntervalSet | None"
 
 
 def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activity:
@@ -145,7 +150,9 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
                 op_bounds = chosen.bounds()
     bounds = [min(bounds), max(bounds)] if bounds else []
     launched = call_of_work >= 0
-    return Activity(work, work_categories, devices, launches, launched, steps, numbers, covers, bounds, op_bounds)
+    return Activity(
+        work, work_categories, devices, launches, launched, steps, numbers, covers, bounds, op_bounds, scope.time
+    )  # fmt: skip
 
 
 def _ops(scope: Scope, rules: Rules) -> tuple[Intervals, npt.NDArray[np.int8]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -18,6 +18,9 @@ from service.store.lists import whole_summary
 from service.store.step_traces import StepTrace
 from service.trace.selection import Selection
 from service.trace.summary import Summary
+
+if TYPE_CHECKING:
+    from service.cutting.criteria import IntervalSet  # loads numba, which the server does without
 
 Fact = TypeVar("Fact")
 
@@ -58,6 +61,7 @@ class RankDatabase:
         self._lock = threading.Lock()
         self._facts: dict[Hashable, Future[Any]] = {}
         self._db: duckdb.DuckDBPyConnection | None = None
+        self._time: IntervalSet | None = None
 
     @property
     def events(self) -> int:
@@ -86,6 +90,11 @@ class RankDatabase:
         """Return a new connection to the database with ``events``; the first call opens the database."""
         return self.cached("database", self._open).cursor()
 
+    @property
+    def time(self) -> "IntervalSet | None":
+        """The time of the selection, or None for the whole trace; known once the database is open."""
+        return self._time
+
     def _open(self) -> duckdb.DuckDBPyConnection:
         self._spill.parent.mkdir(parents=True, exist_ok=True)  # DuckDB creates the folder, but not its parents
         self._db = db = open_database(self._spill, threads=self._threads)
@@ -97,11 +106,13 @@ class RankDatabase:
             rows = f"read_parquet('{name}', file_row_number = true)"
             db.execute(f"CREATE VIEW events AS SELECT * RENAME (file_row_number AS row) FROM {rows}")
             return db
-        from service.cutting.cut import cut_tables  # noqa: PLC0415 - loads numba, which the server does without
+        from service.cutting.cut import cut_of  # noqa: PLC0415 - loads numba, which the server does without
         from service.store.parts import Parts  # noqa: PLC0415 - likewise
 
         with closing(Parts(path)) as parts:
-            tables = cut_tables(parts, self.selection, self.summary)
+            cuts = cut_of(parts, self.selection, self.summary)
+            self._time = cuts.time(0)
+            tables = (table for _, table in cuts.tables())
             schema = parts.schema.append(pa.field("row", pa.int64()))
             db.register("cut", pa.RecordBatchReader.from_batches(schema, _numbered(tables)))
             db.execute("CREATE TABLE events AS SELECT * FROM cut")

@@ -24,6 +24,7 @@ from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, Step
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
     from service.attribution.links import Links
+    from service.cutting.criteria import IntervalSet
     from service.store.parts import Part
 
 WORK = "(" + ", ".join(f"'{category}'" for category in sorted(GPU_CATEGORIES)) + ")"
@@ -107,6 +108,14 @@ class Scope:
     def db(self) -> duckdb.DuckDBPyConnection:
         """A connection to the database with ``events``, opened on first use."""
         return self._database.database()
+
+    @property
+    def time(self) -> "IntervalSet | None":
+        """The time of the selection; None for the whole trace."""
+        if not self.is_selection:
+            return None
+        _ = self.db  # opening it evaluates the selection
+        return self._database.time
 
     def sibling(self) -> "Scope":
         """Return another scope of the same rank, for another thread; the caller closes it."""

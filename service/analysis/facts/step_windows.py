@@ -1,7 +1,7 @@
 """Time windows of a rank's steps: by the host's annotations, or until the devices finish the work launched in them."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -10,6 +10,9 @@ from service.analysis.facts.activity import Activity, Rules
 from service.analysis.facts.intervals import Ints
 from service.analysis.parameters import Parameters
 from service.trace.errors import NotApplicable
+
+if TYPE_CHECKING:
+    from service.cutting.criteria import IntervalSet  # loads numba, which describing questions does without
 
 TAIL = 0.8
 """Minimum number of pieces of work that the last step launches, as a share of the previous step's number.
@@ -63,22 +66,30 @@ class Windows:
         """Return the first steps."""
         return Windows(*(column[:count] for column in vars(self).values()))
 
+    def within(self, time: "IntervalSet") -> "Windows":
+        """Return the parts of the steps in the time of a selection; steps without one are left out."""
+        rows = np.flatnonzero(time.overlaps(self.starts, self.ends))
+        starts, ends = time.clipped(self.starts[rows], self.ends[rows])
+        return Windows(self.numbers[rows], starts, ends, self.host_starts[rows], self.host_ends[rows])
+
     def labels(self) -> list[int | None]:
         """Return the numbers of steps for tables: None for a trace without steps."""
         return [None if number < 0 else number for number in self.numbers.tolist()]
 
 
 def windows_of(activity: Activity, parameters: StepParameters) -> Windows:
-    """Return the steps of a rank; without steps, one window over its whole activity.
+    """Return the steps of a rank, cut to the time of the selection; without steps, one window over its whole activity.
 
     Raises:
-        NotApplicable: the rank has no activity.
+        NotApplicable: the rank has no activity, or none of its steps lies in the selected time.
     """
     windows = _on_host(activity.numbers, activity.steps.starts, activity.steps.ends)
     if not len(windows):
         windows = _whole_trace(activity, parameters)
     if parameters.bounds == "device":
         windows = _on_devices(activity, windows, parameters)
+    if activity.time and not len(windows := windows.within(activity.time)):
+        raise NotApplicable("No step lies in the selected time.")
     return windows.first(len(windows) - 1) if parameters.last_step == "drop" and len(windows) > 1 else windows
 
 

@@ -9,6 +9,8 @@ so that a few numbers serve all.
 https://github.com/google/perfetto/blob/v54.0/src/trace_processor/importers/common/flow_tracker.cc
 """
 
+from typing import Any
+
 import numpy as np
 
 from service.formats.pftrace.messages import Packet, framed
@@ -47,7 +49,7 @@ def _enter(arrows: Keys, keys: Keys) -> None:
 
 @compiled
 def _assign(
-    arrows: Keys, kinds: Ints, phases: Ints, keys: Keys, current: Ints, left: Ints, table: Ints, known: int, out: Ints,
+    arrows: Keys, kinds: Ints, phases: Ints, keys: Keys, current: Any, left: Ints, table: Ints, known: int, out: Ints,
 ) -> int:  # fmt: skip
     """Give the places of arrows their numbers, in order of time; return the count of numbers.
 
@@ -95,7 +97,7 @@ class ArrowNumbers:
     def __init__(self, ended: Keys) -> None:
         self._keys = np.zeros(2 << len(ended).bit_length(), np.uint64)
         _enter(ended, self._keys)
-        self._current = np.full(len(self._keys), _NONE)
+        self._current = np.full(len(self._keys), _NONE, np.int32)
         self._left = np.zeros(0, np.int64)
         self._table = np.zeros((0, 2), np.int64)
         self._known = 0
