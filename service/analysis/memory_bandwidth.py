@@ -29,7 +29,7 @@ SUMMARY = (
     DEVICE,
     _KIND,
     count("count", "of copies or memsets"),
-    Column("bytes", "int", "bytes", "of those whose size is recorded"),
+    Column("bytes", "int", "bytes", "of those whose size is recorded; empty if none is"),
     ns("sum", "of their durations"),
     ns("busy", "in which any of them ran"),
     number("bandwidth_gbps", "recorded bytes divided by their durations", _GBPS),
@@ -108,7 +108,7 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
             [
                 *(scope.rank, device, name, len(starts[members])),
                 *(
-                    saturating_sum(whole[members]),
+                    saturating_sum(whole[members]) if np.isfinite(sizes[members]).any() else None,
                     saturating_sum(durations[members]),
                     clamp_int64(covered(starts[members], ends[members])),
                 ),
