@@ -77,7 +77,7 @@ class EventPlacer:
         is_flow = np.isin(phases, [CODES[phase] for phase in FLOW_PHASES])
         kinds = np.select([is_slice, is_flow], [SLICE, FLOW], OTHER)
         paired = np.isin(phases, [CODES["B"], CODES["E"]])
-        lanes, joined = self._placer.place(part, starts, starts + durations, kinds, paired)
+        lanes, joined, covered = self._placer.place(part, starts, starts + durations, kinds, paired)
         self._number_new_lanes()
         return PlacedEvents(
             part=part,
@@ -91,6 +91,7 @@ class EventPlacer:
             has_id=has_id,
             arrows=arrows,
             joined=_joined_ends(part, phases, joined),
+            covered=covered,
             ends_with_parent=joined & is_slice,
             left_out=loose,
             kept_args=self._kept_args,

@@ -30,7 +30,7 @@ def _top_slice(lane: int, start: int, lanes: Any, slices: Any, counts: Ints) -> 
 
 @compiled
 def _assign(
-    tracks: Ints, starts: Ints, ends: Ints, kinds: Ints, order: Ints, assigned: Ints, joined: Flags,
+    tracks: Ints, starts: Ints, ends: Ints, kinds: Ints, order: Ints, assigned: Ints, joined: Flags, covered: Flags,
     firsts: Ints, lanes: Any, slices: Any, counts: Ints,
 ) -> None:  # fmt: skip
     """Assign events to lanes.
@@ -44,6 +44,7 @@ def _assign(
         assigned: output: the lane of each event.
         joined: output: flags of the ends of arrows on a lane where a slice begins at the same time, and of the slices
             that end with the slice around them.
+        covered: output: flags of the ends of arrows on a lane where a slice is open or begins.
         firsts: the first lane of each track.
         lanes: rows of track, number, topmost open slice, the track's next lane, and on first lanes the number of lanes.
         slices: rows of start, end and the slice below; the first row is the head of the list of free rows.
@@ -90,6 +91,7 @@ def _assign(
                 if covering < 0 and top >= 0 and slices[top, 1] > start:
                     covering = other
                 other = lanes[other, 3]
+            covered[event] = covering >= 0
             lane = covering if covering >= 0 else lane
         assigned[event] = lane
 
@@ -106,23 +108,25 @@ class LaneAssigner:
     def __len__(self) -> int:
         return int(self._counts[0])
 
-    def assign(self, tracks: Ints, starts: Ints, ends: Ints, kinds: Ints) -> tuple[Ints, Flags]:
-        """Return the lane of each event, and flags of the events that share a time with a slice of their lane.
-
-        These are ends of arrows at the begin of a slice, and slices that end with the slice around them. Calls must be
-        in order of time, and one call must have all events of one time.
+    def assign(self, tracks: Ints, starts: Ints, ends: Ints, kinds: Ints) -> tuple[Ints, Flags, Flags]:
+        """Assign events to lanes. Calls must be in order of time, and one call must have all events of one time.
 
         Args:
             tracks: the track of each event, a number from 0 on.
             starts: the start of each event, in ns, in order.
             ends: the end of each event, in ns; not before its start.
             kinds: the kind of each event: `OTHER`, `SLICE` or `FLOW`.
+
+        Returns:
+            The lane of each event; flags of the ends of arrows at the begin of a slice, and of the slices that end with
+            the slice around them; and flags of the ends of arrows in a slice, or at its begin.
         """
         order = np.arange(len(starts))
         same = starts[1:] == starts[:-1]
         shared = np.flatnonzero(np.append(False, same) | np.append(same, False))  # events at the time of another one
         order[shared] = shared[np.lexsort((kinds[shared] == FLOW, -ends[shared], starts[shared]))]
-        assigned, joined = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
+        assigned = np.zeros(len(starts), np.int64)
+        joined, covered = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
         tracks_end = int(tracks.max(initial=0)) + 1
         if tracks_end > len(self._firsts):
             self._firsts = np.concatenate([self._firsts, np.full(tracks_end, _NONE)])
@@ -131,9 +135,10 @@ class LaneAssigner:
         if self._counts[1] + len(starts) >= len(self._slices) - 1:
             self._slices = grow_slices(self._slices, 2 * len(self._slices) + len(starts))
         _assign(
-            tracks, starts, ends, kinds, order, assigned, joined, self._firsts, self._lanes, self._slices, self._counts
-        )
-        return assigned, joined
+            tracks, starts, ends, kinds, order, assigned, joined, covered,
+            self._firsts, self._lanes, self._slices, self._counts,
+        )  # fmt: skip
+        return assigned, joined, covered
 
     def track_of(self, lane: int) -> tuple[int, int]:
         """Return the track of a lane, and the lane's number on that track, from 1 on."""

@@ -58,6 +58,7 @@ class PlacedEvents:
         has_id: flags of the events that have an id.
         arrows: numbers of arrows; ends of one arrow have the same number. Other events have 0.
         joined: flags of the ends of arrows that belong to the slice that begins at the same time, and do not say so.
+        covered: flags of the ends of arrows in a slice, or at its begin.
         ends_with_parent: flags of the slices that end with the slice around them.
         left_out: flags of the events that are not shown.
         kept_args: the arguments to keep.
@@ -75,6 +76,7 @@ class PlacedEvents:
     has_id: Flags
     arrows: npt.NDArray[np.uint64]
     joined: Flags
+    covered: Flags
     ends_with_parent: Flags
     left_out: Flags
     kept_args: Args

@@ -28,8 +28,8 @@ class LanePlacer:
         self._lanes = LaneAssigner()
         self.tracks: list[EngineTrack] = []
 
-    def place(self, part: Part, starts: Ints, ends: Ints, kinds: Ints, paired: Flags) -> tuple[Ints, Flags]:
-        """Return the lane of each event, and flags of the events that share a time with a slice; see `LaneAssigner`.
+    def place(self, part: Part, starts: Ints, ends: Ints, kinds: Ints, paired: Flags) -> tuple[Ints, Flags, Flags]:
+        """Return the lane of each event, and the flags that `LaneAssigner.assign` returns.
 
         Args:
             part: the events; see `LaneAssigner.assign` for the order of calls.
@@ -39,12 +39,12 @@ class LanePlacer:
             paired: flags of the slices with separate begin and end events. They get a track of their own, where no end
                 can match another slice.
         """
-        lanes, joined = self._lanes.assign(self._numbers(part, paired), starts, ends, kinds)
+        lanes, joined, covered = self._lanes.assign(self._numbers(part, paired), starts, ends, kinds)
         for lane in range(len(self.tracks), len(self._lanes)):
             number, nth = self._lanes.track_of(lane)
             pid, tid = self._tracks.keys[number // 4]
             self.tracks.append(self._assigner.assign(pid, tid, nth, on_device=number % 2 == 1))
-        return lanes, joined
+        return lanes, joined, covered
 
     def _numbers(self, part: Part, paired: Flags) -> Ints:
         """Return the number of each event's track, in the encoding that `place` decodes."""

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from hypothesis import example, given
@@ -43,16 +44,28 @@ class Track:
         return lane
 
 
-def assigned_lanes(events: list[Event], *, cuts: Collection[int] = ()) -> list[tuple[int, int, bool]]:
-    """Return each event's track, its lane number and whether it joins a slice, for events passed in pieces."""
+class Assigned(NamedTuple):
+    """The place of an event; whether it joins a slice, and whether a slice covers it."""
+
+    track: int
+    lane: int
+    joined: bool
+    covered: bool
+
+
+def assigned_lanes(events: list[Event], *, cuts: Collection[int] = ()) -> list[Assigned]:
+    """Assign events to lanes, passed in pieces."""
     assigner, places = LaneAssigner(), []
     first = 0
     for end in [*sorted(edge for edge in cuts if edge < len(events)), len(events)]:
         if end <= first or (end < len(events) and events[end - 1][1] == events[end][1]):
             continue
         track, start, dur, kind = (np.array(column, np.int64) for column in zip(*events[first:end], strict=True))
-        lanes, joined = assigner.assign(track, start, start + np.where(kind == SLICE, dur, 0), kind)
-        places += [(*assigner.track_of(lane), bool(join)) for lane, join in zip(lanes, joined, strict=True)]
+        lanes, *flags = assigner.assign(track, start, start + np.where(kind == SLICE, dur, 0), kind)
+        places += [
+            Assigned(*assigner.track_of(lane), bool(joined), bool(covered))
+            for lane, joined, covered in zip(lanes, *flags, strict=True)
+        ]
         first = end
     return places
 
@@ -69,16 +82,16 @@ def test_slice_is_on_the_first_lane_where_it_nests(events: list[Event], cuts: se
     order = sorted(range(len(events)), key=lambda at: (events[at][1], -events[at][2]))
     for at in order:
         track, start, dur, kind = events[at]
-        assert assigned[at][0] == track
+        assert assigned[at].track == track
         if kind == SLICE:
-            assert assigned[at][1] == tracks[track].place(start, start + dur) + 1
+            assert assigned[at].lane == tracks[track].place(start, start + dur) + 1
 
 
 @given(EVENTS)
 def test_slices_of_a_lane_never_overlap_without_nesting(events: list[Event]) -> None:
     events = by_time(events)
     lanes: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for (_, start, dur, kind), (track, lane, _) in zip(events, assigned_lanes(events), strict=True):
+    for (_, start, dur, kind), (track, lane, *_) in zip(events, assigned_lanes(events), strict=True):
         if kind == SLICE:
             lanes[track, lane].append((start, start + dur))
     for slices in lanes.values():
@@ -94,16 +107,17 @@ def test_arrow_ends_on_the_lane_of_a_slice_that_begins_then_or_is_open(events: l
     events = by_time(events)
     assigned = assigned_lanes(events)
     slices: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for (track, start, dur, kind), (_, lane, _) in zip(events, assigned, strict=True):
+    for (track, start, dur, kind), (_, lane, *_) in zip(events, assigned, strict=True):
         if kind == SLICE:
             slices[track].append((start, start + dur, lane))
-    for (track, at, _, kind), (_, lane, joined) in zip(events, assigned, strict=True):
+    for (track, at, _, kind), (_, lane, joined, covered) in zip(events, assigned, strict=True):
         begin = {slice_lane for start, _, slice_lane in slices[track] if start == at}
         last = {slice_lane for start, end, slice_lane in slices[track] if start < at < end}
         if kind == FLOW:
             assert lane == min(begin or last or {1})
         if kind != SLICE:
             assert joined == (kind == FLOW and bool(begin))
+        assert covered == (kind == FLOW and bool(begin or last))
 
 
 @given(EVENTS)
@@ -113,7 +127,7 @@ def test_slices_that_end_with_the_slice_around_them_are_known(events: list[Event
     order = sorted(range(len(events)), key=lambda at: (events[at][1], -events[at][2]))
     assigned = assigned_lanes(events)
     for at in order:
-        (track, start, dur, kind), (_, lane, joined) = events[at], assigned[at]
+        (track, start, dur, kind), (_, lane, joined, _) = events[at], assigned[at]
         if kind == SLICE:
             open_slices = [
                 (other, end) for other, end in around[track, lane] if not (end <= start and other < start)
@@ -125,17 +139,17 @@ def test_slices_that_end_with_the_slice_around_them_are_known(events: list[Event
 @given(EVENTS)
 def test_other_events_are_on_the_first_lane(events: list[Event]) -> None:
     events = by_time(events)
-    for (*_, kind), (_, lane, _) in zip(events, assigned_lanes(events), strict=True):
+    for (*_, kind), (_, lane, *_) in zip(events, assigned_lanes(events), strict=True):
         assert lane == 1 or kind != OTHER
 
 
 def test_slices_without_duration_at_one_time_share_a_lane() -> None:
-    assert {lane for _, lane, _ in assigned_lanes([(0, 5, 0, SLICE)] * 3000)} == {1}
+    assert {place.lane for place in assigned_lanes([(0, 5, 0, SLICE)] * 3000)} == {1}
 
 
 def test_lanes_are_numbered_in_order_of_their_first_slice() -> None:
     ladder = [(0, step, 100_000, SLICE) for step in range(SEARCH_MAX + 50)]
-    lanes = [lane for _, lane, _ in assigned_lanes(ladder)]
+    lanes = [place.lane for place in assigned_lanes(ladder)]
     assert lanes == [*range(1, len(ladder) + 1)]
 
 
@@ -143,7 +157,7 @@ def test_lanes_of_a_million_slices_do_not_depend_on_the_pieces() -> None:
     starts = np.sort(np.random.default_rng(1).integers(0, 3_000_000, 1_000_000))
     ends, track, kind = starts + 3, np.zeros(len(starts), np.int64), np.full(len(starts), SLICE)
     single, parts = LaneAssigner(), LaneAssigner()
-    at_once, _ = single.assign(track, starts, ends, kind)
+    at_once, *_ = single.assign(track, starts, ends, kind)
     edges = [0, *np.searchsorted(starts, [700_000, 1_500_000]), len(starts)]
     pieces = [
         parts.assign(*(column[begin:end] for column in (track, starts, ends, kind)))[0]

@@ -18,7 +18,7 @@ from service.rendering.arrows import Keys
 from service.rendering.phases import CODES
 from service.rendering.placed import PlacedEvents
 from service.rendering.sanitizing import plain
-from service.store.parts import Ints, Words
+from service.store.parts import Flags, Ints, Words
 from service.streaming.scan.compiled import compiled
 
 _BEGIN, _STEP, _END = (CODES[phase] for phase in "stf")
@@ -49,7 +49,8 @@ def _enter(arrows: Keys, keys: Keys) -> None:
 
 @compiled
 def _assign(
-    arrows: Keys, kinds: Ints, phases: Ints, keys: Keys, current: Any, left: Ints, table: Ints, known: int, out: Ints,
+    arrows: Keys, kinds: Ints, phases: Ints, covered: Flags, keys: Keys, current: Any, left: Ints, table: Ints,
+    known: int, out: Ints,
 ) -> int:  # fmt: skip
     """Give the places of arrows their numbers, in order of time; return the count of numbers.
 
@@ -57,6 +58,7 @@ def _assign(
         arrows: the key of the arrow of each place.
         kinds: the index of its category and name.
         phases: the phase of its event.
+        covered: flags of the places where a slice is. The engine ends no arrow elsewhere, and keeps its number.
         keys: hash table of the arrows that end.
         current: by slot, the number of the arrow; -1 for none. Updated.
         left: by kind, the number that was left last; -1 for none. Updated.
@@ -81,9 +83,10 @@ def _assign(
         number = current[slot]
         out[place] = number
         if phases[place] == _END and number != _NONE:
-            table[number, 1] = left[kind]
-            left[kind] = number
             current[slot] = _NONE
+            if covered[place]:
+                table[number, 1] = left[kind]
+                left[kind] = number
     return known
 
 
@@ -124,7 +127,8 @@ class ArrowNumbers:
             self._table = np.concatenate([self._table, np.zeros((len(self._table) + len(places), 2), np.int64)])
         first, out = self._known, np.empty(len(places), np.int64)
         self._known = _assign(
-            arrows[places], kinds, phases[places], self._keys, self._current, self._left, self._table, first, out
+            arrows[places], kinds, phases[places], events.covered[rows[places]],
+            self._keys, self._current, self._left, self._table, first, out,
         )  # fmt: skip
         has_number = out != _NONE
         numbers[places[has_number]] = out[has_number].astype(np.uint64)

@@ -116,7 +116,7 @@ class PacketWriter:
         starts, ends, exact = self._times(part, is_slice)
         is_flow = np.isin(phases, _FLOWS)
         kinds = np.select([is_slice, is_flow], [SLICE, FLOW], OTHER)
-        lanes, joined = self._placer.place(part, starts, ends, kinds, np.isin(phases, [_BEGIN, _END]))
+        lanes, joined, _ = self._placer.place(part, starts, ends, kinds, np.isin(phases, [_BEGIN, _END]))
         annotations = self._annotations.write(PackedTexts.in_array(part.table["args"].combine_chunks()))
         rests = rest_kinds(part)
         ids, has_id = self._ids_of(part)

@@ -118,3 +118,20 @@ def test_arrow_with_several_ends_has_its_category_at_each(tmp_path: Path) -> Non
         *((*KINDS[0], "3 on 1", name) for name in ends),
         (*KINDS[0], "7 on 1", "8 on 2"),
     ]
+
+
+def test_number_of_an_arrow_whose_end_is_in_no_slice_is_not_used_again(tmp_path: Path) -> None:
+    """The engine does not end such an arrow: the next arrow of that number would begin where this one did."""
+    nowhere = (5, 9)
+    events = [
+        *arrow(KINDS[0], 1, (3, 1), nowhere),
+        *arrow(KINDS[0], 2, (6, 1), (7, 2)),
+        *arrow(KINDS[0], 3, (7, 1), (8, 2)),
+    ]
+    trace = ingested(text_of(*threads(9), *events), tmp_path / "trace")
+    expected = [(*KINDS[0], "6 on 1", "7 on 2"), (*KINDS[0], "7 on 1", "8 on 2")]
+    whole, chosen = load(trace, FLOWS), load(trace, FLOWS, selection={"processes": [1]})
+    assert sorted(map(tuple, whole.answers[0])) == sorted(map(tuple, chosen.answers[0])) == expected
+    assert whole.report.stats == chosen.report.stats
+    decoder = Decoder(whole.document)
+    assert [event.last for event in decoder.events() if event.kind == FLOW_END] == [0, 1, 1]
