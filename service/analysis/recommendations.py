@@ -1,5 +1,6 @@
 """What should be done next?"""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from service.analysis.facts.activity import (
     CPU_EXEC,
     DATALOADER,
     KERNEL,
-    RUNTIME,
+    MEMCPY,
+    MEMSET,
     TB_NAMES,
     Intervals,
     Rules,
@@ -24,7 +26,8 @@ from service.analysis.facts.activity import (
     category_of,
 )
 from service.analysis.facts.checks import (
-    HOST_BOUND_ADVICE,
+    IDLE_ADVICE,
+    IDLE_MEASURES,
     TABLES,
     UNSPLIT_COMMUNICATION_ADVICE,
     Check,
@@ -43,7 +46,7 @@ from service.analysis.facts.step_windows import StepParameters, Windows, windows
 from service.analysis.question import Question, Tables, WorkParameters, concatenated
 from service.analysis.steps import by_priority
 from service.analysis.steps import missing as missing_steps
-from service.trace.summary import OP_CATEGORIES
+from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # loads numba, which descriptions of questions do without
@@ -54,8 +57,8 @@ UTILIZATION_MIN = 50
 MEMORY_MAX = 90
 """Limits of TensorBoard's rules, in %."""
 
-HOST_BOUND_MIN = 50
-"""Smallest share of the time of steps, in %, in which the host alone is active, for the advice on hosts."""
+CAUSE_MIN = 50
+"""Smallest share of the time, in %, that a cause takes in advice on it."""
 
 NCCL_SINCE = 3.5
 """Minimum compute capability of GPUs that can use NCCL."""
@@ -81,40 +84,64 @@ def _answer(scope: Scope, parameters: StepParameters) -> Tables:
     checks += [*_of_memory(scope), *matrix_core_check(scope, as_tensorboard=as_tensorboard)]
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
     if not as_tensorboard:
-        of_host = _time_of_host(windows, lengths)
-        checks = [_with_fitting_advice(check, scope, of_host) for check in checks]
+        checks = [_with_fitting_advice(check, scope, windows) for check in checks]
     return check_tables(scope.rank, checks)
 
 
-def _time_of_host(windows: Windows, lengths: list[Ints]) -> tuple[int, int]:
-    """Return how long only the host is active in steps, with operators or calls, and how long all steps are, in ns."""
-    return sum((lengths[RUNTIME] + lengths[CPU_EXEC]).tolist()), sum((windows.ends - windows.starts).tolist())
-
-
-def _with_fitting_advice(check: Check, scope: Scope, of_host: tuple[int, int]) -> Check:
-    """Replace TensorBoard's advice of a check if it does not fit the trace.
-
-    Args:
-        check: the check.
-        scope: scope of the rank.
-        of_host: the time in which the host alone is active, and the time of all steps, in ns.
-    """
+def _with_fitting_advice(check: Check, scope: Scope, windows: Windows) -> Check:
+    """Replace TensorBoard's advice of a check if it does not fit the trace."""
     if check.rule == "utilization" and check.applies:
-        host_ns, whole_ns = of_host
-        figures = (Evidence("host runs operators or calls while no device works", host_ns, "ns"),)
-        check = replace(check, evidence=(*check.evidence, *figures, Evidence("time of steps", whole_ns, "ns")))
-        share = 100 * host_ns / whole_ns if whole_ns else 0
-        if share < HOST_BOUND_MIN:
-            return check
-        reason = f"{check.reason} In {share:.1f} % of the steps' time only the host is active."
-        if scope.slice_count("python_function"):
-            reason += " Recording Python's stack, as in this trace, slows the host."
-        return replace(check, advice=HOST_BOUND_ADVICE, reason=reason)
+        return _with_causes(check, scope, windows)
+    if check.rule == "dataloader" and check.place and "_MultiProcessing" in (check.place.name or ""):
+        return replace(check, advice=IDLE_ADVICE["data"].text)
     if check.rule == "communication":
         return replace(check, advice=UNSPLIT_COMMUNICATION_ADVICE)
     if check.rule == "memory" and check.applies and is_reduced(scope):
         return replace(check, advice="Checkpoint activations, or use smaller batches.")
     return check
+
+
+def _with_causes(check: Check, scope: Scope, windows: Windows) -> Check:
+    """Add to the check of utilization what happens while no device works, with advice on the main cause."""
+    whole = int(windows.ends[-1] - windows.starts[0])
+    times = _times_without_kernels(scope, windows.starts[:1], windows.ends[-1:])
+    figures = [Evidence(measure, times[cause], "ns") for cause, measure in IDLE_MEASURES.items()]
+    check = replace(check, evidence=(*check.evidence, *figures))
+    main = max(times, key=lambda cause: times[cause])
+    share = 100 * times[main] / whole
+    if share < CAUSE_MIN:
+        return check
+    reason = f"{check.reason} In {share:.1f} % of it {IDLE_ADVICE[main].reason}."
+    if main == "host" and scope.slice_count("python_function"):
+        reason += " Recording Python's stack, as in this trace, slows the host."
+    return replace(check, advice=IDLE_ADVICE[main].text, reason=reason)
+
+
+def _times_without_kernels(scope: Scope, starts: Ints, ends: Ints) -> dict[str, int]:
+    """Return the time in a window by what happens while no kernel runs, in ns; the first that fits counts.
+
+    Annotations say nothing about what the host does, and synchronizing calls wait.
+    """
+    activity, slices = activity_of(scope, "exact"), scope.slices()
+    is_op = slices.of_categories(("cpu_op", "Operator").__contains__)
+    is_op &= slices.host_named(lambda name: category_of(name, "exact") == CPU_EXEC)
+    is_call = slices.of_categories(lambda category: re.fullmatch(LAUNCH_PATTERN, category))
+    is_call &= slices.host_named(lambda name: "Synchronize" not in name)
+    host = slices.host
+    active = Coverage(host.starts[is_op | is_call], host.ends[is_op | is_call])
+    covers = {
+        "copies": activity.covers[MEMCPY].with_more(activity.covers[MEMSET]),
+        "communication": activity.covers[COMMUNICATION],
+        "data": activity.covers[DATALOADER],
+        "host": active,
+    }
+    so_far = activity.work.only(np.isin(activity.categories, (KERNEL, COMMUNICATION))).coverage()
+    before, times = int(so_far.between(starts, ends)[0]), {}
+    for cause, cover in covers.items():
+        so_far = so_far.with_more(cover)
+        now = int(so_far.between(starts, ends)[0])
+        times[cause], before = now - before, now
+    return times | {"nothing": int(ends[0] - starts[0]) - before}
 
 
 def joined(answers: Sequence[Tables], parameters: StepParameters) -> Tables:
@@ -211,6 +238,7 @@ def _at(slices: "Slices", row: int) -> TimelineSpan:
 def _of_devices(kernels: Intervals, devices: Ints, windows: Windows) -> Iterator[Check]:
     """Check whether GPUs idle."""
     first, last = int(windows.starts[0]), int(windows.ends[-1])
+    span = "from the first step to the last" if windows.labels()[0] is not None else "of the trace"
     for device in np.unique(devices).tolist():
         cover = kernels.only(devices == device).coverage()
         busy = int(cover.between(windows.starts[:1], windows.ends[-1:])[0])
@@ -221,12 +249,12 @@ def _of_devices(kernels: Intervals, devices: Ints, windows: Windows) -> Iterator
             None if value is None else value < UTILIZATION_MIN,
             value,
             UTILIZATION_MIN,
-            f"A kernel runs in {value or 0:.1f} % of the time from the first step to the last.",
+            f"A kernel runs in {value or 0:.1f} % of the time {span}.",
             device=None if device < 0 else device,
             place=gap,
             evidence=(
                 Evidence("some kernel runs", busy, "ns"),
-                Evidence("from the first step to the last", last - first, "ns"),
+                Evidence(f"time {span}", last - first, "ns"),
                 Evidence("longest time without a kernel", gap.end_ns - gap.start_ns, "ns", gap),
             ),
         )
@@ -305,10 +333,11 @@ QUESTION = Question(
     definition="TensorBoard's rules: more than 5 % of the time of steps in a DataLoader, or more than 10 % in exposed"
     " communication; a kernel in less than half of the time from the first step to the last; operators that could use"
     " tensor cores, though no kernel does; more than 90 % of a GPU's memory in use; DataParallel on several GPUs;"
-    " DistributedDataParallel without NCCL. If kernels run so rarely because the host alone is active in at least half"
-    " of the time of steps, the advice is about the host. Names of kernels show what uses tensor cores, or AMD's matrix"
-    " cores, and in which precision. Of several ranks, advice is about the run, and exposed communication is separated"
-    " into transfer and waiting for a late rank.",
+    " DistributedDataParallel without NCCL. If kernels run rarely and, in at least half of the time, only copies run,"
+    " or the host communicates, or it waits for a DataLoader, or it runs operators and calls, or nothing of these is"
+    " recorded, then the advice is about that. Names of kernels show what uses tensor cores, or AMD's matrix cores, and"
+    " in which precision. Of several ranks, advice is about the run, and exposed communication is separated into"
+    " transfer and waiting for a late rank.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/data.py",
     tables=TABLES,

@@ -111,8 +111,11 @@ async def receiving(request: Request, *, stalled_s: float | None = None) -> Asyn
 
     Raises:
         ExpectationFailed: the client expects something other than ``100-continue``.
+        IncompleteBody: the body is a part of a file (RFC 9110, section 14.5).
     """
     check_expectation(request)
+    if part := request.headers.get("content-range"):
+        raise IncompleteBody(f"`Content-Range: {part[:100]}` says that the body is a part: send all of it, or use tus.")
     body = Body(request.stream(), stalled_s)
     try:
         yield body

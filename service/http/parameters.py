@@ -1,4 +1,4 @@
-"""Checks on the requests of all routes: the names of query parameters, and the content type of the body.
+"""Checks on the requests of all routes: the path, the names of query parameters, and the content type of the body.
 
 Unknown parameters are refused. If they were ignored, ``?step=2`` would return results for the whole trace.
 """
@@ -7,13 +7,14 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from email.message import Message
 from typing import Any, TypeVar, get_args, get_origin
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 from fastapi.routing import APIRoute
 
-from service.trace.errors import BodyNotJson, RepeatedParameter, UnknownParameter
+from service.trace.errors import BadName, BodyNotJson, RepeatedParameter, UnknownParameter
 
 _SHOWN_MAX = 100
 """Maximum characters of a client's text in an error message."""
@@ -42,18 +43,29 @@ def also_takes(names: Names) -> Callable[[Endpoint], Endpoint]:
 
 
 async def check_request(request: Request) -> None:
-    """Check the query parameters and the content type of a request against its route.
+    """Check the path of a request, and its query parameters and content type against its route.
 
     Raises:
         UnknownParameter: the route does not declare a parameter of the query.
         RepeatedParameter: a parameter that takes one value has several.
         BodyNotJson: the content type of the body is not JSON.
+        BadName: the path is not valid UTF-8.
     """
     route = request.scope["route"]
+    if "\N{REPLACEMENT CHARACTER}" in request.scope["path"] and not _is_utf8(request.scope["raw_path"]):
+        raise BadName("The path of the URL is not valid UTF-8.")
     if request.query_params:
         _check_parameters(request, parameters_of(route, request.path_params))
     if route.body_field:
         _check_body(request)
+
+
+def _is_utf8(path: bytes) -> bool:
+    try:
+        unquote_to_bytes(path).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def parameters_of(route: APIRoute, path: PathValues) -> dict[str, bool]:

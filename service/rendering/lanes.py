@@ -44,7 +44,7 @@ def _assign(
         assigned: output: the lane of each event.
         joined: output: flags of the ends of arrows on a lane where a slice begins at the same time, and of the slices
             that end with the slice around them.
-        covered: output: flags of the ends of arrows on a lane where a slice is open or begins.
+        covered: output: flags of the ends of arrows on a lane whose topmost slice goes on.
         firsts: the first lane of each track.
         lanes: rows of track, number, topmost open slice, the track's next lane, and on first lanes the number of lanes.
         slices: rows of start, end and the slice below; the first row is the head of the list of free rows.
@@ -91,7 +91,8 @@ def _assign(
                 if covering < 0 and top >= 0 and slices[top, 1] > start:
                     covering = other
                 other = lanes[other, 3]
-            covered[event] = covering >= 0
+            top = lanes[covering, 2] if covering >= 0 else -1
+            covered[event] = top >= 0 and slices[top, 1] > start
             lane = covering if covering >= 0 else lane
         assigned[event] = lane
 
@@ -119,7 +120,7 @@ class LaneAssigner:
 
         Returns:
             The lane of each event; flags of the ends of arrows at the begin of a slice, and of the slices that end with
-            the slice around them; and flags of the ends of arrows in a slice, or at its begin.
+            the slice around them; and flags of the ends of arrows in a slice that goes on.
         """
         order = np.arange(len(starts))
         same = starts[1:] == starts[:-1]

@@ -109,7 +109,10 @@ def advice(answer: Answer) -> Sequence[Block]:
     evidence = answer.rows("evidence")
     blocks: list[Block] = []
     for row in answer.rows("recommendations"):
-        rows = [figure for figure in evidence if (figure["rule"], figure["device"]) == (row["rule"], row["device"])]
+        rows = [
+            figure for figure in evidence
+            if figure["rule"] == row["rule"] and row["device"] in {None, figure["device"]}
+        ]  # fmt: skip
         has_several_ranks = len({figure["rank"] for figure in rows}) > 1
         figures = [
             Fact(
@@ -280,7 +283,7 @@ def late_ranks(answer: Answer) -> Sequence[Block]:
         "mean_wait_ns": "Mean wait of a rank", "last_rank": "Last rank", "late_cause": "Its cause",
         "bus_gb_per_s": "Bus bandwidth",
     }  # fmt: skip
-    late = [row for row in answer.rows("ranks") if row["straggler"] == "yes"]
+    late = [row for row in answer.rows("ranks") if row["straggler"] == "yes" and row["waited_for_ns"] != 0]
     blocks: list[Block] = []
     if late:
         names = ", ".join(_rank_label(row["rank"]) for row in late)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.analysis.facts.checks import ADVICE, HOST_BOUND_ADVICE
+from service.analysis.facts.checks import ADVICE, IDLE_ADVICE, IDLE_MEASURES
 from tests.analysis.conftest import Ask, Rows, golden
 from tests.analysis.test_steps import TRACES, event
 from tests.conftest import DATA, needs_shared
@@ -122,21 +122,49 @@ def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
     assert [row["found"] for row in answer["checks"] if row["rule"] == "utilization"] == ["yes", "no"]
 
 
-@pytest.mark.parametrize(("busy", "is_host"), [(50, True), (49, False)])
-def test_utilization_that_the_host_limits_gives_advice_on_the_host(
-    ask: Ask, tmp_path: Path, busy: int, is_host: bool
-) -> None:
-    """The host runs an operator for `busy` µs of 100 while no kernel runs; 5 more are under the kernel."""
-    trace = [kernel(0, 10), event("cpu_op", "aten::add", 5, 5 + busy)]
-    answer = ask("recommendations", of(tmp_path, *trace))
-    [row] = answer["recommendations"]
-    assert row["rule"] == "utilization"
-    assert row["advice"] == (HOST_BOUND_ADVICE if is_host else ADVICE["utilization"])
-    assert ("only the host is active" in row["reason"]) == is_host
+CAUSES = {
+    "host": event("cpu_op", "aten::add", 5, 55),
+    "data": event("user_annotation", LOADER, 5, 65),
+    "copies": event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 5, 55),
+    "communication": event("user_annotation", "gloo:all_reduce", 5, 55),
+    "nothing": event("user_annotation", "read a file", 5, 95),
+    "nothing but waiting": event("cuda_runtime", "cudaDeviceSynchronize", 5, 95),
+    "too short": event("cpu_op", "aten::add", 5, 49),
+}
+"""What happens besides a kernel from 0 to 10 µs, in a step of 100 µs."""
+
+
+@pytest.mark.parametrize("case", CAUSES)
+def test_advice_on_idle_gpus_is_about_what_happens_meanwhile(ask: Ask, tmp_path: Path, case: str) -> None:
+    answer = ask("recommendations", of(tmp_path, kernel(0, 10), CAUSES[case]))
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "utilization"]
+    cause = None if case == "too short" else case.split(maxsplit=1)[0]
+    assert row["advice"] == (IDLE_ADVICE[cause].text if cause else ADVICE["utilization"])
+    assert cause is None or IDLE_ADVICE[cause].reason in row["reason"]
     assert "Recording Python's stack" not in row["reason"]
-    assert figures(answer, "utilization")["host runs operators or calls while no device works"] == busy * 1000
-    [as_tensorboard] = ask("recommendations", of(tmp_path, *trace), rules="tensorboard")["recommendations"]
-    assert as_tensorboard["advice"] == ADVICE["utilization"]
+    found = figures(answer, "utilization")
+    assert sum(found[measure] for measure in IDLE_MEASURES.values()) == 90_000
+    expected = {"nothing": 90_000, "host": 50_000, "copies": 50_000, "communication": 50_000, "data": 60_000}
+    assert cause is None or found[IDLE_MEASURES[cause]] == expected[cause]
+    rows = ask("recommendations", of(tmp_path, kernel(0, 10), CAUSES[case]), rules="tensorboard")["recommendations"]
+    assert {row["advice"] for row in rows} <= {*ADVICE.values()}
+
+
+def test_advice_on_a_loader_with_workers_does_not_ask_for_workers(ask: Ask, tmp_path: Path) -> None:
+    loader = event("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 10, 50)
+    rows = ask("recommendations", of(tmp_path, kernel(60, 40), loader))["recommendations"]
+    assert {row["advice"] for row in rows if row["rule"] == "dataloader"} == {IDLE_ADVICE["data"].text}
+
+
+def test_figures_beyond_exact_doubles_are_rounded(ask: Ask, tmp_path: Path) -> None:
+    """One kernel has lost its time: the others began 55 years later."""
+    path = tmp_path / "lost.json"
+    kernels = [kernel(at, 100) for at in (0, 1_735_689_600_000_000, 1_735_689_600_000_200)]
+    path.write_text(json.dumps({"traceEvents": kernels}))
+    answer = ask("recommendations", path)
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "utilization"]
+    assert "of the time of the trace" in row["reason"]
+    assert figures(answer, "utilization")["time of the trace"] == pytest.approx(1_735_689_600_000_300_000)
 
 
 def test_advice_on_the_host_names_the_cost_of_recording_stacks(ask: Ask, tmp_path: Path) -> None:
@@ -219,10 +247,10 @@ def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
     first = [kernel(0, 10), kernel(20, 20), kernel(90, 10)]
     assert figures(ask("recommendations", of(tmp_path, *first)), "utilization") == {
         "some kernel runs": 40_000,
-        "from the first step to the last": 100_000,
+        "time from the first step to the last": 100_000,
         "longest time without a kernel": 50_000,
-        "host runs operators or calls while no device works": 0,
-        "time of steps": 100_000,
+        **dict.fromkeys(IDLE_MEASURES.values(), 0),
+        "nothing of these is recorded": 60_000,
     }
     trace = of(tmp_path, event("user_annotation", LOADER, 60, 6), kernel(0, 60), kernel(66, 34), name="loads")
     assert figures(ask("recommendations", trace), "dataloader") == {
@@ -385,6 +413,6 @@ def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> No
     assert (row["rank"], row["ranks"], row["value"], row["start_ns"]) == (1, "0, 1", 40, 10_000)
     assert row["reason"] == (
         "On 2 of 3 ranks, from 10.0 to 40.0 %. On rank 1: A kernel runs in 10.0 % of the time from the first step to"
-        " the last."
+        " the last. In 90.0 % of it neither an operator nor a call nor work on a GPU is recorded."
     )
     assert {row["rank"] for row in answer["evidence"]} == {0, 1}

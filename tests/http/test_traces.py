@@ -142,6 +142,8 @@ def test_an_empty_body_is_refused(server: Server) -> None:
         "a%0D",
         "%0A",
         "%20",
+        "%FF.json",
+        "%ED%A0%80",
         "x" * 300,
     ],
 )
@@ -154,6 +156,13 @@ def test_invalid_trace_name_is_refused(server: Server, target: str) -> None:
     answer = sent_raw(server, head.encode() + GOOD)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "bad_name"
+    assert files(server) == before
+
+
+def test_part_of_a_file_is_refused(server: Server) -> None:
+    before = files(server)
+    answer = server.api.put("/traces/part", content=GOOD, headers={"Content-Range": f"bytes 0-{len(GOOD) - 1}/9999"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "incomplete_body")
     assert files(server) == before
 
 

@@ -117,7 +117,8 @@ def test_arrow_ends_on_the_lane_of_a_slice_that_begins_then_or_is_open(events: l
             assert lane == min(begin or last or {1})
         if kind != SLICE:
             assert joined == (kind == FLOW and bool(begin))
-        assert covered == (kind == FLOW and bool(begin or last))
+        shortest = min((end for start, end, other in slices[track] if start == at and other == lane), default=at + 1)
+        assert covered == (kind == FLOW and (shortest > at if begin else bool(last)))
 
 
 @given(EVENTS)

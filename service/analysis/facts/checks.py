@@ -62,11 +62,48 @@ UNSPLIT_COMMUNICATION_ADVICE = (
 """Advice on communication that cannot be split into transfer and waiting."""
 
 
-HOST_BOUND_ADVICE = (
-    "Launch fewer and longer kernels, since GPUs wait for the host: compile the model with torch.compile, replay its"
-    " kernels as a CUDA graph, or use larger batches, if the model still converges."
-)
-"""Advice on utilization that the host limits."""
+class IdleAdvice(NamedTuple):
+    """Advice on GPUs without kernels, and its reason, which follows a share of the time."""
+
+    text: str
+    reason: str
+
+
+IDLE_ADVICE = {
+    "copies": IdleAdvice(
+        "Copy less, or while kernels run: keep data on the GPU, and copy from pinned memory with non_blocking=True.",
+        "copies run, and no kernel",
+    ),
+    "communication": IdleAdvice(
+        "Communicate less, or while kernels run: compress gradients, accumulate them over several steps, or use the"
+        " backend nccl.",
+        "the host communicates, and no kernel runs",
+    ),
+    "data": IdleAdvice(
+        "Load data faster, since GPUs wait for it: more workers, or less work for each item.",
+        "the host waits for a DataLoader, and no kernel runs",
+    ),
+    "host": IdleAdvice(
+        "Launch fewer and longer kernels, since GPUs wait for the host: compile the model with torch.compile, replay"
+        " its kernels as a CUDA graph, or use larger batches, if the model still converges.",
+        "the host runs operators and calls, and no kernel runs",
+    ),
+    "nothing": IdleAdvice(
+        "Find out what the program does between its operators: Python code, locks, reading of files, or waiting for"
+        " others. A trace with stacks (with_stack=True) shows Python code.",
+        "neither an operator nor a call nor work on a GPU is recorded",
+    ),
+}
+"""Advice on GPUs without kernels, by what happens meanwhile; the first that fits counts."""
+
+IDLE_MEASURES = {
+    "copies": "copies while no kernel runs",
+    "communication": "communication of the host while no kernel runs",
+    "data": "waiting for a DataLoader while no kernel runs",
+    "host": "operators and calls of the host while no kernel runs",
+    "nothing": "nothing of these is recorded",
+}
+"""The measure of the time of each cause."""
 
 
 class TimelineSpan(NamedTuple):
@@ -139,7 +176,8 @@ def check_tables(rank: int | None, checks: Iterable[Check]) -> Tables:
     evidence_rows: list[list[Any]] = []
     for check in sorted(checks, key=lambda check: order.index(check.rule)):
         ranks = check.ranks or (None if rank is None else str(rank))
-        measurement = [check.rule, check.device, check.value, check.limit, check.unit]
+        value = None if check.value is None else float(check.value)
+        measurement = [check.rule, check.device, value, check.limit, check.unit]
         check_rows.append([rank, ranks, *measurement, _outcome(check.applies)])
         if check.applies:
             place = check.place or (None, None, None)
@@ -151,7 +189,7 @@ def check_tables(rank: int | None, checks: Iterable[Check]) -> Tables:
                 device = check.device if figure.device is None else figure.device
                 place = figure.place or (None, None, None)
                 evidence_rows.append(
-                    [figure_rank, check.rule, device, figure.measure, figure.value, figure.unit, *place]
+                    [figure_rank, check.rule, device, figure.measure, float(figure.value), figure.unit, *place]
                 )
     return {
         "recommendations": table_of_rows(RECOMMENDATIONS, recommendation_rows),

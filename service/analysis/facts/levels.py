@@ -9,7 +9,9 @@ from service.streaming.integers import distinct
 
 
 def thinned(at: Ints, level: Ints, points: int) -> Ints:
-    """Return the rows to keep: all, or of more than `points` the lowest and highest of equal intervals, and the last.
+    """Return the rows to keep: all, or of more than `points` the lowest, the highest and the last of equal intervals.
+
+    Without the last one, a peak would seem to last until the next interval with a change.
 
     Args:
         at: time of each value, in order.
@@ -19,7 +21,7 @@ def thinned(at: Ints, level: Ints, points: int) -> Ints:
     if len(at) <= points:
         return np.arange(len(at))
     elapsed = (at - at[0]).astype(np.float64)
-    intervals = (elapsed * (points // 2) / max(elapsed[-1], 1.0)).astype(np.int64)
+    intervals = (elapsed * max(points // 3, 1) / max(elapsed[-1], 1.0)).astype(np.int64)
     firsts = np.append(0, np.flatnonzero(intervals[1:] != intervals[:-1]) + 1)
     counts = np.diff(np.append(firsts, len(at)))
 
@@ -29,4 +31,4 @@ def thinned(at: Ints, level: Ints, points: int) -> Ints:
     lowest, highest = equal_rows(np.minimum.reduceat(level, firsts)), equal_rows(np.maximum.reduceat(level, firsts))
     first_of_lowest = lowest[np.searchsorted(lowest, firsts)]
     last_of_highest = highest[np.searchsorted(highest, firsts + counts) - 1]
-    return distinct(np.concatenate([first_of_lowest, last_of_highest, [len(at) - 1]]))
+    return distinct(np.concatenate([first_of_lowest, last_of_highest, firsts + counts - 1]))

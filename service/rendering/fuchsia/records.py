@@ -86,7 +86,7 @@ def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64],
     """
     args = events.arguments(in_json=False)
     kinds = np.where(events.left_out, LEFT_OUT, _KIND_OF[events.phases])
-    order = np.lexsort(((kinds >= FLOW_BEGIN)[rows], -events.durations[rows], events.starts[rows]))
+    order = np.lexsort((-events.durations[rows], events.starts[rows]))
     categories = _words(events, "cat", "", len(_KEYS))
     names = _words(events, "name", _NO_NAME, len(_KEYS) + len(categories[0]))
     texts = PackedTexts.of([*_KEYS, *categories[0], *names[0]])

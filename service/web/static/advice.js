@@ -32,7 +32,7 @@ export function adviceOf({ tables }, traceOf) {
   const advice = recordsOf(tables.recommendations);
   const evidence = recordsOf(tables.evidence);
   const items = advice.map((row) => {
-    const figures = evidence.filter(({ rule, device }) => rule === row.rule && device === row.device);
+    const figures = evidence.filter(({ rule, device }) => rule === row.rule && (row.device === null || device === row.device)); // advice on a run is about all devices
     const isOfSeveral = row.device !== null && advice.some(({ rule, device }) => rule === row.rule && device !== row.device);
     const text = `${isOfSeveral ? `GPU ${row.device}: ` : ""}${row.advice}`;
     return el("li", { "data-rule": String(row.rule) }, el("p", {}, el("strong", {}, text)), el("p", { class: "reason" }, String(row.reason), " ", ...linksOf(row, traceOf(row))), ...figuresOf(figures, row.rank));

@@ -11,19 +11,19 @@ from service.analysis.facts.levels import thinned
     st.lists(st.tuples(st.integers(0, 1000), st.integers(-5, 5)), min_size=1, max_size=200),
     st.integers(2, 50),
 )
-def test_points_have_the_extremes_of_each_interval(changes: list[tuple[int, int]], points: int) -> None:
+def test_points_have_the_extremes_and_the_last_of_each_interval(changes: list[tuple[int, int]], points: int) -> None:
     at = np.array(sorted(time for time, _ in changes))
     level = np.array([value for _, value in changes])
 
     rows = thinned(at, level, points).tolist()
 
     assert rows == sorted(set(rows))
-    assert rows[-1] == len(changes) - 1
-    assert len(rows) <= max(points, 2 * (points // 2 + 1) + 1)
+    count = max(points // 3, 1)
+    assert len(rows) <= max(points, 3 * (count + 1))
     intervals: dict[int, list[int]] = {}
     for row, time in enumerate(at.tolist()):
-        place = row if len(at) <= points else int((time - at[0]) * (points // 2) / max(int(at[-1] - at[0]), 1))
+        place = row if len(at) <= points else int((time - at[0]) * count / max(int(at[-1] - at[0]), 1))
         intervals.setdefault(place, []).append(row)
     for members in intervals.values():
         values, shown = level[members], level[[row for row in rows if row in members]]
-        assert (shown.min(), shown.max()) == (values.min(), values.max())
+        assert (shown.min(), shown.max(), shown[-1]) == (values.min(), values.max(), values[-1])

@@ -135,3 +135,20 @@ def test_number_of_an_arrow_whose_end_is_in_no_slice_is_not_used_again(tmp_path:
     assert whole.report.stats == chosen.report.stats
     decoder = Decoder(whole.document)
     assert [event.last for event in decoder.events() if event.kind == FLOW_END] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("phase", ["X", "i"])
+def test_arrows_among_slices_without_duration_are_in_the_order_of_the_file(phase: str, tmp_path: Path) -> None:
+    events = threads(5)
+    for number in (1, 2):
+        begin, end = arrow(KINDS[0], number, (number, 1), (9, 7))
+        events += [
+            begin,
+            {"ph": phase, "pid": 1, "tid": 7, "ts": 9, "dur": 0, "s": "t", "name": f"kernel {number}"},
+            end,
+        ]
+    trace = ingested(text_of(*events), tmp_path / "trace")
+    expected = [(*KINDS[0], f"{number} on 1", f"kernel {number}") for number in (1, 2)]
+    whole, chosen = load(trace, FLOWS), load(trace, FLOWS, selection={"processes": [1]})
+    assert sorted(map(tuple, whole.answers[0])) == sorted(map(tuple, chosen.answers[0])) == expected
+    assert not whole.document.startswith(b"{")

@@ -7,7 +7,7 @@ import { treemap } from "../charts/treemap.js";
 import { bytes, count, duration } from "../format.js";
 import { numberOf } from "../records.js";
 import { readable } from "../units.js";
-import { barsOf, colorOf, grouped, largest, ofAll, placeOf, sinceFirst } from "./marks.js";
+import { barsOf, colorOf, grouped, largest, nameOfRank, ofAll, placeOf, sinceFirst } from "./marks.js";
 
 /** @import { Row } from "../records.js" */
 /** @import { Picture } from "./pictures.js" */
@@ -119,5 +119,5 @@ export function collectives({ ranks, operations, waits }) {
   const names = [...new Set(measured.map(({ collective }) => String(collective)))];
   const points = measured.map((row) => ({ x: Number(row.size_bytes), y: Number(row.bus_gb_per_s), series: names.indexOf(String(row.collective)), label: `${row.collective}${row.step === null ? "" : `, step ${row.step}`}, ${duration(numberOf(row, "duration_ns") ?? 0)}` }));
   const bySize = points.length > 0 ? scatter({ title: "Bandwidth on the bus by size", name: "collectives", series: names.map((label, index) => ({ kind: colorOf(index), label })), points, x: { name: "size", text: bytes, isLogarithmic: true }, y: { name: "bandwidth", text: rate } }) : null;
-  return [barsOf({ title: "Time of each rank in collectives", name: "collective_ranks", rows: known, series: parts, labelOf: ({ rank }) => `Rank ${rank}` }), byOperation, bySize];
+  return [barsOf({ title: "Time of each rank in collectives", name: "collective_ranks", rows: known, series: parts, labelOf: nameOfRank }), byOperation, bySize];
 }

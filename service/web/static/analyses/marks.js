@@ -83,3 +83,6 @@ export function grouped(rows, keyOf) {
  * @param {number} index
  */
 export const colorOf = (index) => `c${index % 8}`;
+
+/** @param {Row} row */
+export const nameOfRank = ({ rank }) => (rank === null ? "This trace" : `Rank ${rank}`);

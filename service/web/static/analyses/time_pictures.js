@@ -1,9 +1,9 @@
 // Pictures of where time goes: devices, steps, idleness, overlap, data and the critical path.
 import { stackedBars } from "../charts/stacked_bars.js";
 import { strip } from "../charts/strip.js";
-import { duration, stepTitle } from "../format.js";
+import { count, duration, stepTitle } from "../format.js";
 import { numberOf } from "../records.js";
-import { BARS_MAX, barsOf, colorOf, grouped, ofAll, placeOf, sinceFirst } from "./marks.js";
+import { BARS_MAX, barsOf, colorOf, grouped, nameOfRank, ofAll, placeOf, sinceFirst } from "./marks.js";
 
 /** @import { Row } from "../records.js" */
 /** @import { Picture } from "./pictures.js" */
@@ -98,12 +98,12 @@ export function dataloader({ steps: rows }) {
 export function criticalPath({ summary, path, total }) {
   const kinds = [...new Set(summary.map(({ kind }) => String(kind)))];
   const series = kinds.map((kind, index) => ({ kind: PATH_KINDS[kind] ?? colorOf(index), label: kind }));
-  const ranks = [...grouped(summary, ({ rank }) => `Rank ${rank}`)];
+  const ranks = [...grouped(summary, nameOfRank)];
   const bars = ranks.slice(0, BARS_MAX).map(([label, rows]) => ({ label, values: kinds.map((kind) => numberOf(rows.find((row) => row.kind === kind) ?? {}, "length_ns")) }));
   if (bars.length === 0) return [];
   const charts = [stackedBars({ title: "The critical path by kind", name: "critical_path", series, bars, text: duration })];
-  for (const [label, rows] of grouped(path, ({ rank }) => `Rank ${rank}`)) {
-    const whole = total.find(({ rank }) => `Rank ${rank}` === label) ?? {};
+  for (const [label, rows] of grouped(path, nameOfRank)) {
+    const whole = total.find((row) => nameOfRank(row) === label) ?? {};
     const at = sinceFirst([whole, ...rows].filter(({ start_ns: start }) => start !== undefined && start !== null), "start_ns");
     const spans = rows.map((row) => ({ start: at(row), end: at(row, "end_ns"), series: kinds.indexOf(String(row.kind)), label: String(row.name ?? row.kind) }));
     spans.sort((a, b) => a.start - b.start);
@@ -117,4 +117,4 @@ export function criticalPath({ summary, path, total }) {
  * @param {number} listed
  * @param {Row} total
  */
-const ofEdges = (listed, { edges }) => (typeof edges === "number" && listed < edges ? ` (the longest ${listed} of ${edges} edges)` : "");
+const ofEdges = (listed, { edges }) => (typeof edges === "number" && listed < edges ? ` (the longest ${count(listed)} of ${count(edges)} edges)` : "");

@@ -1,4 +1,4 @@
-// The chart of a query's result: bars of its first number, by its first text; or a line over its first column.
+// The chart of a query's result: bars of its first number, by the text that differs most; or a line over its first column.
 import { lines } from "../charts/lines.js";
 import { stackedBars } from "../charts/stacked_bars.js";
 import { count, duration } from "../format.js";
@@ -13,8 +13,9 @@ const BARS_MAX = 20;
 export function chartOf({ columns, rows }) {
   const numbers = indices(columns, rows, (value) => typeof value === "number" || typeof value === "bigint");
   const texts = indices(columns, rows, (value) => typeof value === "string");
+  const label = [...texts].sort((a, b) => different(rows, b) - different(rows, a))[0];
   if (rows.length < 2 || numbers.length === 0) return null;
-  const chart = texts.length > 0 ? barsOf(columns, rows, texts[0], numbers) : numbers.length > 1 ? lineOf(columns, rows, numbers) : null;
+  const chart = texts.length > 0 ? barsOf(columns, rows, label, numbers) : numbers.length > 1 ? lineOf(columns, rows, numbers) : null;
   if (chart === null) return null;
   return el("details", { open: true }, el("summary", {}, "Chart"), chart);
 }
@@ -27,6 +28,13 @@ export function chartOf({ columns, rows }) {
  */
 const indices = (columns, rows, isOfKind) =>
   columns.map((_, index) => index).filter((index) => rows.some((row) => row[index] !== null) && rows.every((row) => row[index] === null || isOfKind(row[index])));
+
+/**
+ * The number of different texts of a column: the column with the most tells the rows apart.
+ * @param {Value[][]} rows
+ * @param {number} column
+ */
+const different = (rows, column) => new Set(rows.map((row) => row[column])).size;
 
 /**
  * Bars of the first rows. A column of times is preferred to other numbers, since it is what people sum.

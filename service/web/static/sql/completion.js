@@ -35,6 +35,7 @@ export function startCompletion(trace, input) {
     const prefix = prefixOf(input);
     if (!isAsked && prefix.length < PREFIX_MIN) return hide();
     const lower = prefix.toLowerCase();
+    if (!isAsked && words.some(({ name }) => name.toLowerCase() === lower)) return hide(); // Enter then begins a new line
     const fitting = words.filter(({ name }) => name.toLowerCase().startsWith(lower) && name.toLowerCase() !== lower);
     if (fitting.length === 0) return hide();
     chosen = 0;
@@ -80,7 +81,11 @@ export function startCompletion(trace, input) {
     hide();
   }
 
-  input.addEventListener("input", () => suggest());
+  input.addEventListener("input", (event) => {
+    const { data, inputType } = /** @type {InputEvent} */ (event);
+    if (data?.length === 1 || inputType.startsWith("delete")) suggest();
+    else hide(); // a whole text was pasted or chosen
+  });
   input.addEventListener("blur", hide);
   input.addEventListener("click", hide);
   input.addEventListener("keydown", (event) => {

@@ -123,11 +123,11 @@ LIMIT 200`,
       {
         label: "Memory over time",
         sql: `INCLUDE PERFETTO MODULE torch.memory;
-SELECT ts, total_allocated
+SELECT min(ts) AS ts, max(total_allocated) AS highest_bytes, min(total_allocated) AS lowest_bytes
 FROM torch_memory
 WHERE device_type = 1
-ORDER BY ts
-LIMIT 10000`,
+GROUP BY ts / ((SELECT max(ts) - min(ts) FROM torch_memory) / 2000 + 1)
+ORDER BY ts`,
       },
     ],
   },
@@ -138,11 +138,14 @@ LIMIT 10000`,
       {
         label: "Time by thread and stream",
         sql: `SELECT process.pid, process.name AS process, thread.tid, thread.name AS thread,
-       count(*) AS slices, sum(slice.dur) AS dur_ns
+       count(*) AS outermost_slices, sum(slice.dur) AS dur_ns
 FROM slice
+LEFT JOIN slice AS parent ON slice.parent_id = parent.id
 JOIN thread_track ON slice.track_id = thread_track.id
 JOIN thread USING (utid)
 LEFT JOIN process USING (upid)
+WHERE slice.category IS NOT 'gpu_user_annotation'
+  AND (parent.id IS NULL OR parent.category = 'gpu_user_annotation')
 GROUP BY utid
 ORDER BY dur_ns DESC`,
       },

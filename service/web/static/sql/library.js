@@ -14,7 +14,11 @@ const HISTORY_MAX = 30;
  */
 export function startLibrary(input) {
   /** @param {string} sql */
-  const choose = (sql) => write(input, sql);
+  const choose = (sql) => {
+    write(input, sql);
+    byId("sql-output").hidden = true; // it belongs to the query before
+    byId("sql-said").textContent = "";
+  };
 
   function showSaved() {
     const saved = stored(SAVED);
