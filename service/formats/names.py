@@ -22,6 +22,8 @@ FILE_FORMATS = tuple(f"{name}{compression}" for name in FOLDERS for compression 
 """The formats of files, such as ``json.gz``."""
 SUFFIXES = tuple(f".{name}" for name in FILE_FORMATS)
 """Ends of the names of files that folders hand over."""
+NAME_MAX_BYTES = 255
+"""Largest size of a file name in UTF-8, as most file systems have it."""
 _ENDS = re.compile(rf"(?:\.(?:{'|'.join([*FOLDERS, 'gz', 'zst', 'tmp'])}))+$", re.IGNORECASE)
 _PT_TRACE = re.compile(r"\.pt\.trace$", re.IGNORECASE)
 
@@ -42,5 +44,7 @@ def stem(name: str) -> str:
 
 
 def child_name(name: str, suffix: str) -> str:
-    """Return the name of a piece of a trace."""
-    return f"{_PT_TRACE.sub('', stem(name)) or 'trace'}.{suffix}.pt.trace.json.gz"
+    """Return the name of a piece of a trace; the beginning of a long name is kept."""
+    end = f".{suffix}.pt.trace.json.gz"
+    beginning = (_PT_TRACE.sub("", stem(name)) or "trace").encode()[: max(NAME_MAX_BYTES - len(end.encode()), 1)]
+    return beginning.decode(errors="ignore") + end

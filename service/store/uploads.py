@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from service.formats.names import NAME_MAX_BYTES
 from service.store.folder import Folder, disk_errors, sync_folder
 from service.trace.errors import BadName, DigestMismatch, EmptyBody, TooLarge
-
-NAME_MAX_BYTES = 255
 
 
 @dataclass(frozen=True)

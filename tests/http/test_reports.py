@@ -184,3 +184,17 @@ def test_report_on_a_run_leaves_out_a_rank_that_cannot_be_read(server: Server, t
         server.api.put(f"/traces/{name}", params={"wait": PATIENCE_S, "group": "half"}, content=content)
     (group,) = server.api.get("/groups", params={"name": "half"}).json()["groups"]
     assert "bad.json could not be read, and is left out." in markdown(server, f"/groups/{group['id']}")
+
+
+def test_report_on_a_run_has_the_figures_of_advice_on_its_gpus(server: Server, tmp_path: Path) -> None:
+    for rank in range(2):
+        kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": rank, "tid": 7, "ts": 0, "dur": 5}
+        step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 9, "tid": 9, "ts": 0, "dur": 100}
+        events = [step, kernel | {"args": {"device": rank, "stream": 7}}]
+        trace = {"distributedInfo": {"rank": rank}, "traceEvents": events}
+        path = f"/traces/idle{rank}.json?wait={PATIENCE_S}&group=idle"
+        server.api.put(path, content=json.dumps(trace)).raise_for_status()
+    (group,) = server.api.get("/groups", params={"name": "idle"}).json()["groups"]
+    text = markdown(server, f"/groups/{group['id']}")
+    for rank in range(2):
+        assert f"rank {rank}: nothing of these is recorded: 95 µs" in text

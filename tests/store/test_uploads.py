@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.formats.names import NAME_MAX_BYTES
 from service.store.folder import Folder
-from service.store.uploads import NAME_MAX_BYTES, Upload, plain_name
+from service.store.uploads import Upload, plain_name
 from service.trace.errors import BadName, DigestMismatch, DiskFull, EmptyBody, TooLarge
 
 CONTENT = b'{"traceEvents": []}'

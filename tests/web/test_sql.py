@@ -109,6 +109,32 @@ def test_names_of_the_engine_complete_by_keyboard(sql_page: Page) -> None:
     expect(sql_page.get_by_test_id("sql-words")).to_be_hidden()
 
 
+def test_whole_words_and_chosen_queries_open_no_suggestions(sql_page: Page) -> None:
+    run_sql(sql_page, "select 1")
+    expect(sql_page.locator("#sql-input[data-words]")).to_be_visible()
+    expect(sql_page.get_by_test_id("sql-result")).to_be_visible()
+    sql_page.get_by_role("button", name="Import issues").click()
+    expect(sql_page.get_by_test_id("sql-words")).to_be_hidden()
+    expect(sql_page.get_by_test_id("sql-result")).to_be_hidden()
+    expect(sql_page.get_by_test_id("sql-status")).not_to_contain_text("row")
+    field = sql_page.get_by_test_id("sql-input")
+    chosen = field.input_value()
+    field.press("Enter")
+    field.press_sequentially("desc")
+    field.press("Enter")
+    expect(field).to_have_value(f"{chosen}\ndesc\n")
+
+
+def test_chart_of_a_result_names_its_bars_by_the_text_that_differs(sql_page: Page) -> None:
+    run_sql(
+        sql_page,
+        "select 'memcpy' as kind, 'copy ' || value as name, value as dur_ns from (select 1 as value union select 2)",
+    )
+    chart = sql_page.locator("#sql-chart")
+    expect(chart).to_contain_text("copy 1")
+    expect(chart).to_contain_text("copy 2")
+
+
 def test_result_of_100_000_rows_keeps_few_in_the_page_and_sorts_and_searches(sql_page: Page) -> None:
     sql_page.get_by_test_id("sql-limit").select_option("100000")
     run_sql(sql_page, MANY)

@@ -6,6 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from service.analysis.facts.checks import IDLE_ADVICE
 from tests.conftest import DATA
 from tests.server import Server
 from tests.waiting import PATIENCE_S
@@ -62,7 +63,7 @@ def test_advice_that_several_gpus_get_names_each(page: Page, server: Server, tmp
     trace_id = server.upload(path)["id"]
     page.goto(f"{server.url}/traces/{trace_id}")
     items = page.get_by_test_id("advice").locator("> li[data-rule=utilization] strong")
-    advice = "Use larger batches, if the model still converges."
+    advice = IDLE_ADVICE["nothing"].text
     expect(items).to_have_text([f"GPU 0: {advice}", f"GPU 1: {advice}"])
 
 
