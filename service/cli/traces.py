@@ -115,7 +115,7 @@ def upload(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
 def _check_files(paths: list[Path], name: str | None) -> None:
     """Raise `typer.BadParameter` unless all files exist, and the name, if there is one, is for one of them."""
     if missing := next((file for file in paths if file != STDOUT and not file.is_file()), None):
-        reason = "this is a folder" if missing.is_dir() else "no such file"
+        reason = f"this is a folder; name its files, like {missing}/*.json.gz" if missing.is_dir() else "no such file"
         raise typer.BadParameter(f"{missing}: {reason}", param_hint="FILE…")
     if name is None and STDOUT in paths:
         raise typer.BadParameter("the standard input has no name; give one", param_hint="--name")

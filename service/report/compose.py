@@ -87,7 +87,11 @@ def _facts(summary: Summary) -> list[Fact]:
 
 
 def _problems(summary: Summary) -> list[str]:
-    return [f"{note['detail']} ({note['count']:,} times)" for note in summary.health.get("notes", [])]
+    return [f"{note['detail']} ({_times(note['count'])})" for note in summary.health.get("notes", [])]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ def as_markdown(report: Report) -> str:
     lines = [f"# {_escaped(report.title)}", ""]
     lines += [f"- {fact.label}: {_text(fact.value, fact.unit)}" for fact in report.facts]
     if report.problems:
-        lines += ["", "Problems of the file:", "", *(f"- {_escaped(problem)}" for problem in report.problems)]
+        lines += ["", "Notes on the input:", "", *(f"- {_escaped(problem)}" for problem in report.problems)]
     for section in report.sections:
         lines += ["", f"## {section.title}", *_content(section)]
     calls = [f"- {section.title}: {_code(section.call)}" for section in report.sections]

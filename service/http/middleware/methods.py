@@ -31,7 +31,7 @@ class MethodsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        send_with_allow = _AllowHeader(send, lambda: self._allow(scope["path"]))
+        send_with_allow = _AllowHeader(send, scope["method"], lambda: self._allow(scope["path"]))
         declared = self._declared(scope["path"]) if scope["method"] in ("HEAD", "OPTIONS") else frozenset[str]()
         if not declared or scope["method"] in declared:
             await self._app(scope, receive, send_with_allow)
@@ -68,14 +68,16 @@ class MethodsMiddleware:
 
 
 class _AllowHeader:
-    """Sends a response; in a 405, ``Allow`` then lists all methods of the path."""
+    """Sends a response; in one to OPTIONS, and in a 405, ``Allow`` then lists all methods of the path."""
 
-    def __init__(self, send: Send, allow: Callable[[], str]) -> None:
+    def __init__(self, send: Send, method: str, allow: Callable[[], str]) -> None:
         self._send = send
+        self._method = method
         self._allow = allow
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == 405:
+        is_head = message["type"] == "http.response.start"
+        if is_head and (message["status"] == 405 or self._method == "OPTIONS"):
             MutableHeaders(scope=message)["Allow"] = self._allow()
         await self._send(message)
 
