@@ -402,7 +402,7 @@ def test_run_that_only_transfers_has_no_late_rank(ask: Ask, tmp_path: Path) -> N
 
 
 def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> None:
-    """The merged row has the mean of all ranks' values, and the place of the rank farthest from the limit."""
+    """The merged row has the mean of the values of its ranks, and the place of the rank farthest from the limit."""
     paths = []
     for rank, busy in enumerate((40, 10, 70)):
         text = {"distributedInfo": {"rank": rank}, "traceEvents": [STEP, kernel(0, busy, device=rank)]}
@@ -410,7 +410,7 @@ def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> No
         paths[-1].write_text(json.dumps(text))
     answer = ask("recommendations", *paths)
     [row] = [row for row in answer["recommendations"] if row["rule"] == "utilization"]
-    assert (row["rank"], row["ranks"], row["value"], row["start_ns"]) == (1, "0, 1", 40, 10_000)
+    assert (row["rank"], row["ranks"], row["value"], row["start_ns"]) == (1, "0, 1", 25, 10_000)
     assert row["reason"] == (
         "On 2 of 3 ranks, from 10.0 to 40.0 %. On rank 1: A kernel runs in 10.0 % of the time from the first step to"
         " the last. In 90.0 % of it neither an operator nor a call nor work on a GPU is recorded."

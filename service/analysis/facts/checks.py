@@ -28,7 +28,7 @@ RECOMMENDATIONS = (
 )
 CHECKS = (
     count("rank", "rank in the job; empty if the trace does not record it, or if the check is of a whole run"),
-    word("ranks", "ranks that were checked"),
+    word("ranks", "ranks that were checked; of a run, those to which the rule applies, if there are any"),
     *_MEASUREMENT,
     word("found", "`yes` if the rule applies, `no` if not, and `unknown` if the trace does not show it"),
 )

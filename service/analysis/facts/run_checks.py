@@ -64,10 +64,10 @@ def run_checks(answers: Sequence[Tables], waits: RunWaits | None) -> list[Check]
     checks: dict[str, list[Row]] = {rule: [] for rule in ADVICE}
     advised: dict[str, list[Row]] = {rule: [] for rule in ADVICE}
     figures: dict[str, list[Row]] = {rule: [] for rule in ADVICE}
-    for answer in answers:
+    for trace, answer in enumerate(answers):
         for table, rows_of_rule in (("checks", checks), ("recommendations", advised), ("evidence", figures)):
             for row in answer[table].to_pylist():
-                rows_of_rule[row["rule"]].append(row)
+                rows_of_rule[row["rule"]].append(row | {"trace": trace})  # its rank may be unknown
     combined_checks = [
         _combined_check(rows, advised[rule], figures[rule])
         for rule, rows in checks.items()
@@ -83,15 +83,18 @@ def run_checks(answers: Sequence[Tables], waits: RunWaits | None) -> list[Check]
 
 
 def _combined_check(checks: list[Row], advised: list[Row], figures: list[Row]) -> Check:
-    """Combine a rule's checks of several ranks: the mean of the values, with the advice for the worst rank."""
-    values = [row["value"] for row in checks if row["value"] is not None]
+    """Combine a rule's checks of several ranks: the mean of the values, with the advice for the worst rank.
+
+    If the rule applies to some ranks, the values are theirs.
+    """
+    values = [row["value"] for row in advised or checks if row["value"] is not None]
     worst = _worst(advised)
     reason = ""
     if worst:
         advised_values = sorted(row["value"] for row in advised)
         lowest, highest = advised_values[0], advised_values[-1]
         spread = f", from {lowest:.1f} to {highest:.1f} {worst['unit']}" if lowest != highest else ""
-        advised_count, checked_count = (len({row["rank"] for row in rows}) for rows in (advised, checks))
+        advised_count, checked_count = (len({row["trace"] for row in rows}) for rows in (advised, checks))
         reason = f"On {advised_count} of {checked_count} ranks{spread}. "
         reason += f"On rank {_rank_text(worst['rank'])}: {worst['reason']}"
     is_known = bool(advised) or any(row["found"] == "no" for row in checks)

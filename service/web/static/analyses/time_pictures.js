@@ -22,7 +22,7 @@ const STEP_SERIES = [
   { kind: "comm", label: "communication", column: "communication_ns" },
   { kind: "mem", label: "copies", column: "memcpy_ns" },
   { kind: "c5", label: "memsets", column: "memset_ns" },
-  { kind: "c4", label: "launching", column: "runtime_ns" },
+  { kind: "c4", label: "runtime calls", column: "runtime_ns" },
   { kind: "c6", label: "loading data", column: "dataloader_ns" },
   { kind: "host", label: "operators", column: "cpu_exec_ns" },
   { kind: "idle", label: "other", column: "other_ns" },
