@@ -110,7 +110,7 @@ class ArrowNumbers:
     def of(self, events: PlacedEvents, rows: Ints, arrows: Keys) -> tuple[Keys, list[bytes]]:
         """Return the number of each record's arrow, and the packets that come before the records.
 
-        An arrow that ends at the time 0 gets no category and no name, since no packet can be earlier.
+        An arrow that ends at the time 0 may get no category and no name: no packet can be earlier.
 
         Args:
             events: the events.
