@@ -27,6 +27,7 @@ from service.http.middleware.cors import CorsMiddleware
 from service.http.middleware.idempotency import IdempotencyMiddleware
 from service.http.middleware.methods import MethodsMiddleware
 from service.http.middleware.metrics import MetricsMiddleware
+from service.http.middleware.ranges import RangesMiddleware
 from service.http.middleware.routing import RouteMiddleware
 from service.http.parameters import check_request
 from service.http.routers import operation_id
@@ -134,7 +135,7 @@ class Application:
         services = self.app.state.services = parts.services
         self.app.state.access = parts.access
         self.app.state.shows_datasets = bool(parts.services.datasets.locations)
-        app: ASGIApp = MethodsMiddleware(self.app)
+        app: ASGIApp = RangesMiddleware(MethodsMiddleware(self.app))
         app = IdempotencyMiddleware(app, services)
         app = AccessMiddleware(app, parts.access, parts.hosts)
         app = CorsMiddleware(app, parts.hosts.origins)

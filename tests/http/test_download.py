@@ -319,3 +319,15 @@ def test_server_can_stop_during_an_export(start_server: Any, tmp_path: Path) -> 
         (export,) = exports(server)
         assert server.stop() == 0
         assert not export.is_running()
+
+
+@pytest.mark.parametrize(
+    "malformed", ["items=0-3", "bytes=5-2", "bytes=a-b", "bytes=", "bytes=1_0-20", "bytes=+1-3", "0-3"]
+)
+def test_malformed_range_is_ignored(server: Server, trace: str, malformed: str) -> None:
+    path = f"/traces/{trace}/download"
+    whole = server.api.get(path)
+    answer = server.api.get(path, headers={"Range": malformed})
+    assert (answer.status_code, answer.content) == (200, whole.content)
+    for valid, expected in (("bytes=2-3, -1", 206), ("Bytes=0-", 206), (f"bytes={len(whole.content)}-", 416)):
+        assert server.api.get(path, headers={"Range": valid}).status_code == expected
