@@ -125,3 +125,26 @@ def test_pictures_fit_a_phone(open_context: Any, server: Server, gpt_id: str, na
     panel = opened(page, server, gpt_id, f"?analysis={name}")
     expect(panel.get_by_test_id("analysis-answer").locator("figure svg").first).to_be_visible()
     assert overhang(page) <= 0
+
+
+KERNELS = [
+    f"void at::native::vectorized_elementwise_kernel<4, at::native::{functor}<float>, std::array<char*, 3ul> >(int)"
+    for functor in (
+        "(anonymous namespace)::lerp_scalar_kernel",
+        "sqrt_kernel_cuda",
+        "addcdiv_cuda_kernel",
+        "MulFunctor",
+    )
+] + ["aten::mm", "a" * 60, "a" * 59 + "b"]
+
+
+@pytest.mark.parametrize("width", [110, 200, 330])
+def test_cut_labels_of_bars_differ_as_the_names_do(page: Page, server: Server, width: int) -> None:
+    page.goto(f"{server.url}/")
+    cut = "([labels, width]) => import('/static/charts/labels.js').then(({ cutLabels }) => cutLabels(labels, width))"
+    labels = page.evaluate(cut, [KERNELS, width])
+    assert len({*labels[:5]}) == 5
+    assert max(map(len, labels)) <= (width - 10) // 6.9
+    assert labels[4] == "aten::mm"
+    if width == 200:
+        assert labels[0] == "vectorize…lerp_scalar_kern…"

@@ -1,5 +1,6 @@
 // Bars to both sides of zero: what shrank on the left, what grew on the right.
 import { chart } from "./chart.js";
+import { CHARACTER, cutLabels } from "./labels.js";
 import { ticks } from "./scale.js";
 import { svg } from "./svg.js";
 import { withTooltip } from "./tooltip.js";
@@ -15,7 +16,6 @@ const ROW = 22, BAR = 15, AXIS = 22; // pixels
 const VALUE = 78; // pixels for the text at the end of a bar
 const TICK = 18; // pixels for half of the last label of the axis
 const LABEL_SHARE = 0.38; // of the width, at most
-const CHARACTER = 6.9; // pixels, on average
 const NARROW = 560; // pixels, below which labels are above their bars
 const NARROW_ROW = 40;
 
@@ -37,7 +37,8 @@ export function divergingBars({ title, name, series, bars, text }) {
     const scale = Math.max(1, room) / (high - low || 1);
     const zero = labels + (low < 0 ? VALUE : 0) - low * scale;
     const height = bars.length * row;
-    const marks = bars.map((bar, index) => barOf(bar, { top: index * row, row, isNarrow, zero, scale, labels: isNarrow ? width : labels }));
+    const cut = cutLabels(bars.map(({ label }) => label), isNarrow ? width : labels);
+    const marks = bars.map((bar, index) => barOf(bar, { top: index * row, row, isNarrow, zero, scale, labels, shown: cut[index] }));
     return svg("svg", { width, height: height + AXIS }, svg("g", { "aria-hidden": "true" }, axis(zero, scale, height), svg("line", { class: "zero", x1: zero, x2: zero, y1: 0, y2: height })), marks);
   }
 
@@ -63,30 +64,19 @@ export function divergingBars({ title, name, series, bars, text }) {
 
 /**
  * @param {DivergingBar} bar
- * @param {{ top: number, row: number, isNarrow: boolean, zero: number, scale: number, labels: number }} place
+ * @param {{ top: number, row: number, isNarrow: boolean, zero: number, scale: number, labels: number, shown: string }} place `shown` is the label, cut
  */
-function barOf(bar, { top, row, isNarrow, zero, scale, labels }) {
+function barOf(bar, { top, row, isNarrow, zero, scale, labels, shown }) {
   const y = top + row - (ROW - BAR) / 2 - BAR;
   const length = Math.abs(bar.value) * scale;
   const x = bar.value < 0 ? zero - length : zero;
   const data = Object.fromEntries(Object.entries(bar.data ?? {}).map(([key, value]) => [`data-${key}`, value]));
   const mark = svg("rect", { class: bar.kind, x, y, width: Math.max(length, bar.value === 0 ? 0 : 1), height: BAR, "data-bar": bar.label, "data-value": bar.value, ...data });
   const label = isNarrow
-    ? svg("text", { x: 0, y: top + 15, class: "label" }, shortened(bar.label, labels))
-    : svg("text", { x: labels - 6, y: y + BAR - 3, "text-anchor": "end", class: "label" }, shortened(bar.label, labels));
+    ? svg("text", { x: 0, y: top + 15, class: "label" }, shown)
+    : svg("text", { x: labels - 6, y: y + BAR - 3, "text-anchor": "end", class: "label" }, shown);
   const end = bar.value < 0 ? { x: x - 5, "text-anchor": "end" } : { x: x + length + 5, "text-anchor": "start" };
   const content = [label, mark, svg("text", { ...end, y: y + BAR - 3, class: "value" }, bar.text)];
   for (const part of content) withTooltip(part, () => [bar.label, ...bar.note]);
   return bar.href ? svg("a", { href: bar.href }, content) : svg("g", {}, content);
-}
-
-/**
- * The begin of a text that fits into so many pixels.
- * @param {string} text
- * @param {number} width
- */
-function shortened(text, width) {
-  const length = Math.floor((width - 10) / CHARACTER + 0.01); // the width of a label may be that of its characters, rounded
-  const name = text.replace(/^void /, ""); // of the kernels' signatures
-  return name.length <= length ? name : `${name.slice(0, Math.max(1, length - 1))}…`;
 }

@@ -1,5 +1,6 @@
 // Horizontal bars, each divided into parts: one bar for each step, rank, device or stream.
 import { chart } from "./chart.js";
+import { CHARACTER, cutLabels } from "./labels.js";
 import { ticks } from "./scale.js";
 import { svg } from "./svg.js";
 import { withTooltip } from "./tooltip.js";
@@ -11,7 +12,6 @@ import { withTooltip } from "./tooltip.js";
 
 const ROW = 22, BAR = 15, AXIS = 22, RIGHT = 24; // pixels; the last label of the axis needs room on the right
 const LABEL_SHARE = 0.3; // of the width, at most
-const CHARACTER = 6.9; // pixels, on average
 
 /**
  * Make the chart. The values of a bar are drawn from left to right in the order of the series; null is not drawn.
@@ -32,16 +32,18 @@ export function stackedBars({ title, name, series, bars, text }) {
       const x = left + value * scale;
       return svg("g", { class: "tick" }, svg("line", { x1: x, x2: x, y1: 0, y2: height }), svg("text", { x, y: height + 15, "text-anchor": "middle" }, text(value)));
     });
-    return svg("svg", { width, height: height + AXIS }, svg("g", { "aria-hidden": "true" }, grid), bars.map((bar, index) => row(bar, index, left, scale)));
+    const labels = cutLabels(bars.map(({ label }) => label), left);
+    return svg("svg", { width, height: height + AXIS }, svg("g", { "aria-hidden": "true" }, grid), bars.map((bar, index) => row(bar, index, labels[index], left, scale)));
   }
 
   /**
    * @param {Bar} bar
    * @param {number} index
+   * @param {string} shown the label, cut
    * @param {number} left
    * @param {number} scale
    */
-  function row(bar, index, left, scale) {
+  function row(bar, index, shown, left, scale) {
     const y = index * ROW + (ROW - BAR) / 2;
     let x = left;
     const marks = bar.values.map((value, position) => {
@@ -52,22 +54,11 @@ export function stackedBars({ title, name, series, bars, text }) {
       x += length;
       return withTooltip(mark, () => [`${bar.label}: ${label}`, text(value), bar.note ?? null].filter((line) => line !== null));
     });
-    const label = withTooltip(svg("text", { x: left - 6, y: y + BAR - 3, "text-anchor": "end", class: "label" }, shortened(bar.label, left)), () => bar.label);
+    const label = withTooltip(svg("text", { x: left - 6, y: y + BAR - 3, "text-anchor": "end", class: "label" }, shown), () => bar.label);
     const content = [label, ...marks.filter((mark) => mark !== null)];
     return bar.href ? svg("a", { href: bar.href }, content) : svg("g", {}, content);
   }
 
   const summary = `${title}. ${bars.length} bars of ${series.map(({ label }) => label).join(", ")}; the table has the values.`;
   return chart({ title, name, series, summary, draw });
-}
-
-/**
- * The begin of a text that fits into so many pixels.
- * @param {string} text
- * @param {number} width
- */
-function shortened(text, width) {
-  const length = Math.floor((width - 10) / CHARACTER + 0.01); // the width of a label may be that of its characters, rounded
-  const name = text.replace(/^void /, ""); // of the kernels' signatures
-  return name.length <= length ? name : `${name.slice(0, Math.max(1, length - 1))}…`;
 }
