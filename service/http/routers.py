@@ -9,13 +9,13 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from service.http.parameters import check_request
 
 
-class FileNameConvertor(PathConvertor):
-    """Convertor of any file name, also of one with a line break, which `PathConvertor` does not match."""
+class _PathConvertor(PathConvertor):
+    """Convertor of any text, also with line breaks, which Starlette's does not match: a route says what is wrong."""
 
     regex = "(?s:.*)"
 
 
-register_url_convertor("file", FileNameConvertor())
+register_url_convertor("path", _PathConvertor())
 
 
 def operation_id(route: APIRoute) -> str:

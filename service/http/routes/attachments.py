@@ -75,7 +75,7 @@ router = ApiRouter(tags=["attachments"])
 
 
 @router.put(
-    "/traces/{trace_id}/attachments/{filename:file}", status_code=201, summary="Attach a file to a trace", **_ATTACHED
+    "/traces/{trace_id}/attachments/{filename:path}", status_code=201, summary="Attach a file to a trace", **_ATTACHED
 )
 @declares(audit="attach")
 async def attach_to_trace(
@@ -94,7 +94,7 @@ async def attach_to_trace(
 
 
 @router.put(
-    "/groups/{group_id}/attachments/{filename:file}", status_code=201, summary="Attach a file to a group", **_ATTACHED
+    "/groups/{group_id}/attachments/{filename:path}", status_code=201, summary="Attach a file to a group", **_ATTACHED
 )
 @declares(audit="attach")
 async def attach_to_group(

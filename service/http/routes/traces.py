@@ -43,7 +43,7 @@ async def _settled(services: Services, trace: Trace, wait_s: float) -> Trace:
 
 
 @router.put(
-    "/{filename:file}",
+    "/{filename:path}",
     status_code=201,
     summary="Upload a trace: the body is the file",
     responses={201: {"description": "The trace", "model": shapes.Trace, "headers": fragments.LOCATION}},
