@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from service.store.columns import with_ranks
 from service.store.parts import METADATA, Flags, Part, Tracks
+from service.streaming.words import word_column
 from service.trace.summary import Key
 from service.trace.text import Members, Number, read, written
 from service.trace.time import decimal, decimals_of
@@ -153,9 +154,7 @@ class RankRenumberer:
             codes[large] = np.arange(len(texts), len(texts) + len(large))
             texts += [str(self._number(int(number))) for number in ids[large]]
         kind = part.table.schema.field("id_text").type
-        return pa.DictionaryArray.from_arrays(
-            pa.array(codes, pa.int32(), mask=codes < 0), pa.array(texts, pa.string())
-        ).cast(kind)
+        return word_column(codes, codes >= 0, texts).cast(kind)
 
     def _text(self, word: str) -> str:
         suffix = f"{self._place:0{self._digits}}"

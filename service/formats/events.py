@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from service.streaming.schema import SCHEMA
+from service.streaming.words import word_column
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -55,8 +56,7 @@ def events(
 
 def words(codes: Ints, texts: list[str], valid: Flags | None = None) -> pa.Array:
     """Return the word of each event, given its index in `texts`, or null where it is not valid."""
-    mask = None if valid is None else ~valid
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), mask=mask), pa.array(texts, pa.string()))
+    return word_column(codes, np.ones(len(codes), np.bool_) if valid is None else valid, texts)
 
 
 def nullable(values: Ints, valid: Flags) -> pa.Array:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
+from service.streaming.words import word_column
 from service.trace.summary import LAUNCH_PATTERN
 
 _WORK = "SELECT position, device, stream, start_ns, end_ns, dur_ns, correlation FROM work WHERE {}"
@@ -81,9 +82,7 @@ def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Ta
     return pa.table(
         {
             "correlation": pa.array(correlations, mask=correlations == UNKNOWN),
-            "call": pa.DictionaryArray.from_arrays(
-                pa.array(call_names, mask=call_names == len(slices.names)), pa.array(slices.names, pa.string())
-            ),
+            "call": word_column(call_names, call_names < len(slices.names), slices.names),
             "call_start_ns": host.starts[chosen],
             "call_end_ns": host.ends[chosen],
         }

@@ -12,6 +12,7 @@ from service.attribution.nesting import NONE, Flags, Indices, nesting_order
 from service.store.parts import TRACK
 from service.streaming.ahead import read_ahead
 from service.streaming.scan.compiled import compiled
+from service.streaming.words import word_column
 from service.trace.errors import ExportFailed
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, OP_CATEGORIES
 
@@ -193,8 +194,7 @@ class _Reader:
         ints, (names, categories) = self._buffers[_WORK].columns()
         columns = {name: pa.array(values, mask=values == UNKNOWN) for name, values in zip(WORK, ints, strict=True)}
         for name, codes, words in (("name", names, self._names), ("cat", categories, self._categories)):
-            indices = pa.array(codes, mask=codes < 0)
-            columns[name] = pa.DictionaryArray.from_arrays(indices, pa.array(words, pa.string()))
+            columns[name] = word_column(codes, codes >= 0, [*words])
         return pa.table(columns)
 
 

@@ -275,7 +275,9 @@ class Builder:
         known = _encode(text, events, len(events), member, codes, slots, self._words, skip_ints=skip_ints)
         spans = np.ascontiguousarray(events[self._words[:known], SPANS + 2 * member : SPANS + 2 * member + 2])
         words = _pieces(text, spans, is_raw=member >= PID)
-        return pa.DictionaryArray.from_arrays(_nullable(codes, codes >= 0), words)
+        valid = codes >= 0
+        np.maximum(codes, 0, out=codes)  # see `word_column`
+        return pa.DictionaryArray.from_arrays(_nullable(codes, valid), words)
 
 
 def _keep_times(text: Text, event: Ints) -> None:
