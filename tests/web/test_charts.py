@@ -147,4 +147,4 @@ def test_cut_labels_of_bars_differ_as_the_names_do(page: Page, server: Server, w
     assert max(map(len, labels)) <= (width - 10) // 6.9
     assert labels[4] == "aten::mm"
     if width == 200:
-        assert labels[0] == "vectorize…lerp_scalar_kern…"
+        assert labels[0] == "vectoriz…lerp_scalar_ker…"
