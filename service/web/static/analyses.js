@@ -17,7 +17,7 @@ import { showTable } from "./table.js";
 /** @import { Choice } from "./analyses/place.js" */
 
 const STEPS_MAX = 1000; // options of the list of parts
-const SETTLED_MS = 250; // pause in dragging a window after which the analyses of it run
+const SETTLED_MS = 250; // pause in changing a window after which the analyses of it run
 const DASHBOARD = ["memory_snapshot", "steps", "kernel_breakdown", "idle_breakdown", "operators"];
 const DASHBOARD_MAX = 3;
 const ALONE = "memory_snapshot"; // says all about a trace without work on a GPU
@@ -57,6 +57,12 @@ class Gallery {
     this.settling = 0;
   }
 
+  /** Show the analyses of the window once it rests: after a pause, and not while a pointer drags it. */
+  settle() {
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => (document.querySelector("canvas:active") ? this.settle() : this.show()), SETTLED_MS);
+  }
+
   async start() {
     try {
       const analyses = await analysesOf(this.trace.id);
@@ -67,10 +73,7 @@ class Gallery {
         this.choice = choiceInAddress();
         this.show();
       });
-      onWindowChange(() => {
-        clearTimeout(this.settling);
-        this.settling = setTimeout(() => this.show(), SETTLED_MS);
-      });
+      onWindowChange(() => this.settle());
       await this.show();
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
