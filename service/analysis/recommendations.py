@@ -104,7 +104,8 @@ def _with_fitting_advice(check: Check, scope: Scope, windows: Windows) -> Check:
 def _with_causes(check: Check, scope: Scope, windows: Windows) -> Check:
     """Add to the check of utilization what happens while no device works, with advice on the main cause."""
     whole = int(windows.ends[-1] - windows.starts[0])
-    times = _times_without_kernels(scope, windows.starts[:1], windows.ends[-1:])
+    key = ("times without kernels", int(windows.starts[0]), int(windows.ends[-1]))
+    times = scope.cached(key, lambda: _times_without_kernels(scope, windows))  # the same for all devices
     figures = [Evidence(measure, times[cause], "ns") for cause, measure in IDLE_MEASURES.items()]
     check = replace(check, evidence=(*check.evidence, *figures))
     main = max(times, key=lambda cause: times[cause])
@@ -117,8 +118,8 @@ def _with_causes(check: Check, scope: Scope, windows: Windows) -> Check:
     return replace(check, advice=IDLE_ADVICE[main].text, reason=reason)
 
 
-def _times_without_kernels(scope: Scope, starts: Ints, ends: Ints) -> dict[str, int]:
-    """Return the time in a window by what happens while no kernel runs, in ns; the first that fits counts.
+def _times_without_kernels(scope: Scope, windows: Windows) -> dict[str, int]:
+    """Return the time from the first step to the last by what happens while no kernel runs, in ns.
 
     Annotations say nothing about what the host does, and synchronizing calls wait.
     """
@@ -130,18 +131,17 @@ def _times_without_kernels(scope: Scope, starts: Ints, ends: Ints) -> dict[str, 
     host = slices.host
     active = Coverage(host.starts[is_op | is_call], host.ends[is_op | is_call])
     covers = {
+        "kernels": activity.work.only(np.isin(activity.categories, (KERNEL, COMMUNICATION))).coverage(),
         "copies": activity.covers[MEMCPY].with_more(activity.covers[MEMSET]),
         "communication": activity.covers[COMMUNICATION],
         "data": activity.covers[DATALOADER],
         "host": active,
     }
-    so_far = activity.work.only(np.isin(activity.categories, (KERNEL, COMMUNICATION))).coverage()
-    before, times = int(so_far.between(starts, ends)[0]), {}
-    for cause, cover in covers.items():
-        so_far = so_far.with_more(cover)
-        now = int(so_far.between(starts, ends)[0])
-        times[cause], before = now - before, now
-    return times | {"nothing": int(ends[0] - starts[0]) - before}
+    first, last = windows.first(1), windows.ends[-1:]
+    lengths = by_priority(replace(first, ends=last), [*covers.values()])
+    times = {cause: int(length[0]) for cause, length in zip((*covers, "nothing"), lengths, strict=True)}
+    del times["kernels"]
+    return times
 
 
 def joined(answers: Sequence[Tables], parameters: StepParameters) -> Tables:

@@ -131,7 +131,7 @@ CAUSES = {
     "nothing but waiting": event("cuda_runtime", "cudaDeviceSynchronize", 5, 95),
     "too short": event("cpu_op", "aten::add", 5, 49),
 }
-"""What happens besides a kernel from 0 to 10 µs, in a step of 100 µs."""
+"""Events by the cause of idle time that they show; a kernel runs from 0 to 10 µs, in a step of 100 µs."""
 
 
 @pytest.mark.parametrize("case", CAUSES)

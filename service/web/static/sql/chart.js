@@ -13,8 +13,9 @@ const BARS_MAX = 20;
 export function chartOf({ columns, rows }) {
   const numbers = indices(columns, rows, (value) => typeof value === "number" || typeof value === "bigint");
   const texts = indices(columns, rows, (value) => typeof value === "string");
-  const label = [...texts].sort((a, b) => different(rows, b) - different(rows, a))[0];
   if (rows.length < 2 || numbers.length === 0) return null;
+  const counts = texts.map((column) => different(rows, column));
+  const label = texts[counts.indexOf(Math.max(...counts))];
   const chart = texts.length > 0 ? barsOf(columns, rows, label, numbers) : numbers.length > 1 ? lineOf(columns, rows, numbers) : null;
   if (chart === null) return null;
   return el("details", { open: true }, el("summary", {}, "Chart"), chart);
