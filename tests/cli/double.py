@@ -261,7 +261,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         parts = urlsplit(self.path)
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        length = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client has left, as one whose process was ended
+            self.close_connection = True
+            return
         path = parts.path.removeprefix(API)
         headers = {key.lower(): value for key, value in self.headers.items()}
         request = Request(self.command, path, dict(parse_qsl(parts.query)), headers, body)
