@@ -148,9 +148,9 @@ def _depths(parents: list[int]) -> list[int]:
 
 def _missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no Python functions."""
-    if scope.has_categories(["python_function"]) and scope.has_slice(IS_PYTHON):
-        return None
-    return "No Python call stack is in this trace: it was recorded without `with_stack=True`."
+    if not scope.slice_count("python_function"):
+        return "No Python call stack is in this trace: it was recorded without `with_stack=True`."
+    return None if scope.has_slice(IS_PYTHON) else f"No Python function is in {scope.subject}."
 
 
 QUESTION = Question(

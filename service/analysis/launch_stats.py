@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
@@ -19,15 +20,16 @@ _STATISTICS = (
 SUMMARY = (
     RANK,
     word(
-        "time", "cpu_duration: of the call; gpu_duration: of the work; launch_delay: from one to the other, at least 0"
+        "time", "cpu_duration: of the call; gpu_duration: of its work; launch_delay: from one to the other, at least 0"
     ),
     count("count", "of launches"),
     *_STATISTICS,
 )
 COUNTS = (
     RANK,
-    count("launches", "pairs of a call and its work"),
-    count("short_work", "work that is shorter than its call"),
+    count("launches", "calls that launched work"),
+    count("work", "pieces of work that they launched"),
+    count("short_work", "launches whose work is shorter than the call"),
     pct("short_work", "of the launches"),
     count("slow_calls", "calls longer than `slow_call_ns`"),
     count("long_delays", "delays longer than `long_delay_ns`"),
@@ -36,23 +38,25 @@ CALLS = (
     RANK,
     word("call", "name of the call"),
     count("count", "of launches"),
+    count("work", "pieces of work that they launched"),
     ns("cpu_duration", "of all its calls"),
     number("mean_cpu_duration_ns", "of a call", "ns"),
-    ns("launch_delay", "of all its work"),
-    number("mean_launch_delay_ns", "of its work", "ns"),
+    ns("launch_delay", "of all its launches"),
+    number("mean_launch_delay_ns", "of its launches", "ns"),
 )
 LAUNCHES = (
     RANK,
     DEVICE,
-    count("stream", "of the work"),
+    count("stream", "of the first work"),
     count("correlation", "of call and work"),
     word("call", "name of the call"),
-    word("name", "of the work"),
+    word("name", "of the first work"),
+    count("work", "pieces of work: many if the call launches a graph"),
     ns("call_start", "in the trace's own time"),
-    ns("start", "of the work, likewise"),
+    ns("start", "of the first work, likewise"),
     ns("cpu_duration", "of the call"),
-    ns("gpu_duration", "of the work"),
-    ns("launch_delay", "from the end of the call to the start of the work, at least 0"),
+    ns("gpu_duration", "of all its work, added up"),
+    ns("launch_delay", "from the end of the call to the start of the first work, at least 0"),
 )
 
 HTA_CALLS = frozenset(
@@ -66,33 +70,36 @@ HTA_CALLS = frozenset(
 _LAUNCHED = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT
-    device, stream, correlation, position, call::event_names AS call, call_start_ns, start_ns,
-    call_end_ns - call_start_ns AS cpu_duration_ns, dur_ns AS gpu_duration_ns,
+    device, stream, correlation, position, call::event_names AS call, call_start_ns, start_ns, work,
+    call_end_ns - call_start_ns AS cpu_duration_ns, gpu_duration_ns,
     CASE WHEN start_ns > call_end_ns THEN coalesce(try(start_ns - call_end_ns), 9223372036854775807) ELSE 0
          END AS launch_delay_ns
-FROM launches
+FROM first_work JOIN (
+    SELECT launch, count(*) AS work, least(sum(dur_ns), 9223372036854775807)::BIGINT AS gpu_duration_ns
+    FROM launched_work GROUP BY launch
+) USING (launch)
 """
 _TIMES = ("cpu_duration", "gpu_duration", "launch_delay")
 _COUNTS = """
 SELECT
-    count(*) AS launches, count(*) FILTER (gpu_duration_ns < cpu_duration_ns) AS short_work,
+    count(*) AS launches, sum(work)::BIGINT AS work, count(*) FILTER (gpu_duration_ns < cpu_duration_ns) AS short_work,
     100 * short_work / nullif(launches, 0) AS short_work_pct,
     count(*) FILTER (cpu_duration_ns > $slow) AS slow_calls, count(*) FILTER (launch_delay_ns > $long) AS long_delays
 FROM launched
 """
 _CALLS = """
 SELECT
-    call::VARCHAR AS call, count(*) AS count,
+    call::VARCHAR AS call, count(*) AS count, sum(work)::BIGINT AS work,
     least(sum(cpu_duration_ns), 9223372036854775807)::BIGINT AS cpu_duration_ns,
     avg(cpu_duration_ns) AS mean_cpu_duration_ns,
     least(sum(launch_delay_ns), 9223372036854775807)::BIGINT AS launch_delay_ns,
     avg(launch_delay_ns) AS mean_launch_delay_ns
-FROM launched GROUP BY launched.call ORDER BY 3 DESC, 1
+FROM launched GROUP BY launched.call ORDER BY 4 DESC, 1
 """
 _TOP = """
-SELECT listed.*, work.name
+SELECT listed.*, names.name
 FROM (SELECT * FROM launched ORDER BY {order}, position LIMIT $top) AS listed
-JOIN work USING (position)
+JOIN work AS names USING (position)
 ORDER BY {order}, position
 """
 _ORDERS = {
@@ -120,15 +127,19 @@ def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
     calls = HTA_CALLS if parameters.types == "hta" else None
     counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
     scope.define_work(parameters, typed=False)
-    launches = with_known_call(launched_work(scope, parameters, calls=calls, where=counted))
-    scope.db.register("launches", launches)
+    work = with_known_call(launched_work(scope, parameters, calls=calls, where=counted))
+    launches = np.arange(len(work)) if parameters.types == "hta" else work["call_number"].to_numpy()
+    work = work.append_column("launch", pa.array(launches))
+    scope.db.register("launched_work", work)
+    scope.db.register("first_work", work.take(np.unique(launches, return_index=True)[1]))
     scope.db.execute(_LAUNCHED)
-    scope.db.unregister("launches")
+    scope.db.unregister("launched_work")
+    scope.db.unregister("first_work")
     counts = scope.table(_COUNTS, slow=parameters.slow_call_ns, long=parameters.long_delay_ns)
     listed = scope.table(_TOP.format(order=_ORDERS[parameters.order]), top=parameters.top)
     return {
         "summary": table_of_rows(SUMMARY, _summary(scope)),
-        "counts": _ranked(COUNTS, scope, counts if len(launches) else counts.slice(0, 0)),
+        "counts": _ranked(COUNTS, scope, counts if len(work) else counts.slice(0, 0)),
         "calls": _ranked(CALLS, scope, scope.table(_CALLS)),
         "launches": _ranked(LAUNCHES, scope, listed),
     }
@@ -155,9 +166,10 @@ def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:
 QUESTION = Question(
     name="launch_stats",
     short_question="What does launching cost the host, and how long does work wait after it?",
-    definition="Of each rank: all work whose launch, a call of a runtime or driver with its correlation, is in the"
-    " trace; how long call and work last, and how long after the end of the call the work starts. With `types=hta` only"
-    " the calls of CUDA count that HTA knows.",
+    definition="Of each rank: the calls of a runtime or driver that launched work; how long a call takes, how long its"
+    " work takes, and how long after the end of the call its first work starts. Work belongs to the call with its"
+    " correlation. A call that launches a graph counts once, with all work of the graph. With `types=hta` only the"
+    " calls of CUDA count that HTA knows, once for each piece of work.",
     source="https://hta.readthedocs.io/en/latest/source/features/cuda_kernel_launch_stats.html",
     tables={"summary": SUMMARY, "counts": COUNTS, "calls": CALLS, "launches": LAUNCHES},
     parameters=LaunchParameters,

@@ -126,8 +126,11 @@ def notes(tables: Tables) -> list[str]:
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no memory events."""
     changes = "SELECT 1 FROM events WHERE name = '[memory]' AND ts_ns NOTNULL LIMIT 1"
-    is_recorded = "[memory]" in scope.names() and len(scope.table(changes))
-    return None if is_recorded else "This trace has no memory events: it was recorded without `profile_memory=True`."
+    if "[memory]" in scope.names() and len(scope.table(changes)):
+        return None
+    if scope.is_selection and scope.event_count("i", "cpu_instant_event"):
+        return "No memory event is in this selection."
+    return "This trace has no memory events: it was recorded without `profile_memory=True`."
 
 
 TABLES = {

@@ -88,11 +88,9 @@ def answer(scope: Scope, parameters: Parameters) -> Tables:  # noqa: ARG001 - al
 
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no modules."""
-    return (
-        None
-        if scope.has_categories(["python_function"]) and scope.has_slice(IS_MODULE)
-        else "No nn.Module is in this trace: it was recorded without `with_stack=True`."
-    )
+    if not scope.slice_count("python_function"):
+        return "No nn.Module is in this trace: it was recorded without `with_stack=True`."
+    return None if scope.has_slice(IS_MODULE) else f"No nn.Module is called in {scope.subject}."
 
 
 def _depths(parents: list[int]) -> list[int]:

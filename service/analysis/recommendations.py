@@ -26,8 +26,12 @@ from service.analysis.facts.activity import (
     category_of,
 )
 from service.analysis.facts.checks import (
+    COMPILE,
+    DO_LESS,
     IDLE_ADVICE,
     IDLE_MEASURES,
+    LARGER_BATCHES,
+    REPLAY,
     TABLES,
     UNSPLIT_COMMUNICATION_ADVICE,
     Check,
@@ -46,6 +50,7 @@ from service.analysis.facts.step_windows import StepParameters, Windows, windows
 from service.analysis.question import Question, Tables, WorkParameters, concatenated
 from service.analysis.steps import by_priority
 from service.analysis.steps import missing as missing_steps
+from service.formats.names import listed
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES
 
 if TYPE_CHECKING:
@@ -115,7 +120,18 @@ def _with_causes(check: Check, scope: Scope, windows: Windows) -> Check:
     reason = f"{check.reason} In {share:.1f} % of it {IDLE_ADVICE[main].reason}."
     if main == "host" and scope.slice_count("python_function"):
         reason += " Recording Python's stack, as in this trace, slows the host."
-    return replace(check, advice=IDLE_ADVICE[main].text, reason=reason)
+    advice = IDLE_ADVICE[main].text
+    if main == "host":
+        advice = advice.format(remedies=listed(_remedies(scope)))
+    return replace(check, advice=advice, reason=reason)
+
+
+def _remedies(scope: Scope) -> tuple[str, ...]:
+    """Return the remedies against a slow host, without those that the trace shows in use."""
+    is_compiled = any(name.startswith("triton_") for name in scope.kernel_names)  # Inductor names its kernels so
+    has_graphs = any(name.endswith("GraphLaunch") for name in scope.names())
+    unused = [remedy for remedy, is_used in ((COMPILE, is_compiled), (REPLAY, has_graphs)) if not is_used]
+    return *(unused or [DO_LESS]), LARGER_BATCHES
 
 
 def _times_without_kernels(scope: Scope, windows: Windows) -> dict[str, int]:

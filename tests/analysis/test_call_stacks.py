@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.trace.errors import NotApplicable
+from service.trace.selection import Selection
 from tests.analysis.conftest import Ask, Rows
 
 CAPTURED = Path(__file__).parent.parent / "data/cpu_stack_memory.pt.trace.json.gz"
@@ -172,3 +173,5 @@ def test_cut_tree_has_the_largest_rows_with_their_callers(ask: Ask) -> None:
 def test_trace_without_python_functions_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="with_stack=True"):
         ask("call_stacks", [slice_of("aten::mm", 0, 5, "cpu_op")])
+    with pytest.raises(NotApplicable, match=r"No Python function is in this selection\."):
+        ask("call_stacks", CAPTURED, selection=Selection(categories=["cpu_op"]))

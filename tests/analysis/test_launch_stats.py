@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.trace.errors import NotApplicable
 from tests.analysis.conftest import Ask, golden, real
 from tests.analysis.gpu import call, work
-from tests.conftest import SHARED, needs_shared, scaled
+from tests.conftest import DATA, SHARED, needs_shared, scaled
 
 SINGLE = ["a100_nccl_3_steps", "b200_eager_rank0_of_8", "h100_bert_small", "h100_timesformer", "v100_ddp_epoch_us"]
 HTA = {"types": "hta", "last_step": "drop", "order": "time", "top": 100_000}
@@ -70,11 +70,11 @@ def test_calls_of_all_runtimes_are_launches(ask: Ask) -> None:
     assert golden("hta_ns", "mi300_resnet_rank0_of_8")["cuda_kernel_launch_stats"]["0"]["n"] == 0
     exact = golden("exact", "mi300_resnet_rank0_of_8")["0"]
     answer = ask("launch_stats", trace)
-    assert answer["counts"][0]["launches"] == exact["gpu_events"] - exact["unlinked_gpu"]
+    assert answer["counts"][0]["work"] == exact["gpu_events"] - exact["unlinked_gpu"]
     assert {"hipLaunchKernel", "hipExtModuleLaunchKernel"} <= {row["call"] for row in answer["calls"]}
 
 
-def test_calls_and_work_are_paired(ask: Ask) -> None:
+def test_each_call_counts_once_with_all_its_work(ask: Ask) -> None:
     trace = [
         *(
             call(0, 1, dur=10),
@@ -82,26 +82,37 @@ def test_calls_and_work_are_paired(ask: Ask) -> None:
             call(90, 3, "hipMemcpyAsync", dur=1),
             call(95, 4),
         ),
-        *(work(5, 20, correlation=1), work(300, 5, correlation=2), work(310, 70, correlation=2)),
+        *(work(5, 20, correlation=1), work(310, 40, correlation=2), work(300, 5, name="first", correlation=2)),
         *(work(400, 5, "gpu_memcpy", "Memcpy HtoD", correlation=3), work(500, 5, correlation=9), work(510, 5)),
     ]
     answer = ask("launch_stats", trace, order="time")
     assert [[row[f"{time}_ns"] // 1000 for time in TIMES] for row in answer["launches"]] == [
         [10, 20, 0],
-        [60, 5, 220],
-        [60, 70, 230],
+        [60, 45, 220],
         [1, 5, 309],
     ]
-    assert answer["launches"][3]["name"] == "Memcpy HtoD"
+    assert [row["work"] for row in answer["launches"]] == [1, 2, 1]
+    assert [row["name"] for row in answer["launches"]][1:] == ["first", "Memcpy HtoD"]
+    assert [row["count"] for row in answer["summary"]] == [3, 3, 3]
     [row] = answer["counts"]
-    assert [row[name] for name in ("launches", "short_work", "short_work_pct")] == [4, 1, 25]
-    assert (row["slow_calls"], row["long_delays"]) == (2, 3)
+    assert [row[name] for name in ("launches", "work", "short_work")] == [3, 4, 1]
+    assert row["short_work_pct"] == pytest.approx(100 / 3)
+    assert (row["slow_calls"], row["long_delays"]) == (1, 2)
     assert [row["call"] for row in answer["calls"]] == ["cudaGraphLaunch", "cudaLaunchKernel", "hipMemcpyAsync"]
-    assert answer["calls"][0]["mean_launch_delay_ns"] == 225_000
-    [row] = ask("launch_stats", trace, memory=False, slow_call_ns=60_000, long_delay_ns=225_000)["counts"]
-    assert (row["launches"], row["slow_calls"], row["long_delays"]) == (3, 0, 1)
+    assert [(row["count"], row["work"]) for row in answer["calls"]] == [(1, 2), (1, 1), (1, 1)]
+    assert answer["calls"][0]["mean_launch_delay_ns"] == 220_000
+    [row] = ask("launch_stats", trace, memory=False, slow_call_ns=60_000, long_delay_ns=215_000)["counts"]
+    assert (row["launches"], row["slow_calls"], row["long_delays"]) == (2, 0, 1)
     longest = ask("launch_stats", trace, top=2)["launches"]
-    assert [row["launch_delay_ns"] for row in longest] == [309_000, 230_000]
+    assert [row["launch_delay_ns"] for row in longest] == [309_000, 220_000]
+
+
+def test_calls_that_launch_graphs_cost_what_operators_say(ask: Ask) -> None:
+    trace = DATA / "cuda_graph_replays.pt.trace.json.gz"
+    [launching] = [row for row in ask("launch_stats", trace)["calls"] if row["call"] == "cudaGraphLaunch"]
+    [of_all] = [row for row in ask("operators", trace)["operators"] if row["name"] == "cudaGraphLaunch"]
+    assert (launching["count"], launching["cpu_duration_ns"]) == (of_all["calls"], of_all["host_self_ns"])
+    assert launching["work"] > launching["count"]
 
 
 def test_trace_without_launches_has_a_reason(ask: Ask) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from service.analysis.memory import notes
 from service.trace.errors import NotApplicable
+from service.trace.selection import Selection
 from tests.analysis.conftest import Ask, golden, real
 from tests.conftest import needs_shared, scaled
 
@@ -158,6 +159,8 @@ def test_overflowing_sizes_have_a_reason(ask: Ask) -> None:
 def test_trace_without_memory_has_a_reason(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="profile_memory"):
         ask("memory", [_op("a", 0, 1)])
+    with pytest.raises(NotApplicable, match=r"No memory event is in this selection\."):
+        ask("memory", CAPTURED, selection=Selection(categories=["cpu_op"]))
 
 
 _OPS = st.builds(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from service.trace.errors import NotApplicable
+from service.trace.selection import Criteria, Selection
 from tests.analysis.conftest import Ask, Rows, real
 from tests.conftest import SHARED, needs_shared
 
@@ -119,8 +120,13 @@ def test_module_includes_its_calls_and_their_launches(ask: Ask) -> None:
 
 
 def test_trace_without_modules_has_a_reason(ask: Ask) -> None:
-    with pytest.raises(NotApplicable, match="with_stack"):
-        ask("modules", [event for event in EVENTS if not event["name"].startswith("nn.Module")])
+    others = [event for event in EVENTS if not event["name"].startswith("nn.Module")]
+    with pytest.raises(NotApplicable, match="recorded without `with_stack=True`"):
+        ask("modules", [event for event in others if event.get("cat") != "python_function"])
+    with pytest.raises(NotApplicable, match=r"No nn\.Module is called in this trace\."):
+        ask("modules", [*others, _slice("main.py(1): main", 0, 5)])
+    with pytest.raises(NotApplicable, match=r"No nn\.Module is called in this selection\."):
+        ask("modules", EVENTS, selection=Selection(exclude=Criteria(names=["nn.Module*"])))
 
 
 def test_modules_of_many_threads_and_deep_recursion_are_separate(ask: Ask) -> None:

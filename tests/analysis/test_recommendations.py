@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from service.analysis.facts.checks import ADVICE, IDLE_ADVICE, IDLE_MEASURES
+from service.analysis.facts.checks import (
+    ADVICE,
+    COMPILE,
+    DO_LESS,
+    IDLE_ADVICE,
+    IDLE_MEASURES,
+    LARGER_BATCHES,
+    REPLAY,
+)
+from service.formats.names import listed
 from tests.analysis.conftest import Ask, Rows, golden
 from tests.analysis.test_steps import TRACES, event
 from tests.conftest import DATA, needs_shared
@@ -139,7 +148,8 @@ def test_advice_on_idle_gpus_is_about_what_happens_meanwhile(ask: Ask, tmp_path:
     answer = ask("recommendations", of(tmp_path, kernel(0, 10), CAUSES[case]))
     [row] = [row for row in answer["recommendations"] if row["rule"] == "utilization"]
     cause = None if case == "too short" else case.split(maxsplit=1)[0]
-    assert row["advice"] == (IDLE_ADVICE[cause].text if cause else ADVICE["utilization"])
+    text = IDLE_ADVICE[cause].text.partition("{")[0] if cause else ADVICE["utilization"]
+    assert row["advice"].startswith(text)
     assert cause is None or IDLE_ADVICE[cause].reason in row["reason"]
     assert "Recording Python's stack" not in row["reason"]
     found = figures(answer, "utilization")
@@ -148,6 +158,27 @@ def test_advice_on_idle_gpus_is_about_what_happens_meanwhile(ask: Ask, tmp_path:
     assert cause is None or found[IDLE_MEASURES[cause]] == expected[cause]
     rows = ask("recommendations", of(tmp_path, kernel(0, 10), CAUSES[case]), rules="tensorboard")["recommendations"]
     assert {row["advice"] for row in rows} <= {*ADVICE.values()}
+
+
+INDUCTOR, REPLAYED = kernel(0, 10, "triton_poi_fused_add_0"), event("cuda_runtime", "cudaGraphLaunch", 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("shown", "remedies"),
+    [
+        ([kernel(0, 10)], (COMPILE, REPLAY)),
+        ([INDUCTOR], (REPLAY,)),
+        ([kernel(0, 10), REPLAYED], (COMPILE,)),
+        ([INDUCTOR, REPLAYED], (DO_LESS,)),
+    ],
+)
+def test_advice_on_a_slow_host_names_no_remedy_in_use(
+    ask: Ask, tmp_path: Path, shown: list[dict[str, Any]], remedies: tuple[str, ...]
+) -> None:
+    answer = ask("recommendations", of(tmp_path, *shown, CAUSES["host"]))
+    [row] = [row for row in answer["recommendations"] if row["rule"] == "utilization"]
+    expected = listed((*remedies, LARGER_BATCHES))
+    assert row["advice"] == f"Launch fewer and longer kernels, since GPUs wait for the host: {expected}."
 
 
 def test_advice_on_a_loader_with_workers_does_not_ask_for_workers(ask: Ask, tmp_path: Path) -> None:

@@ -84,8 +84,7 @@ IDLE_ADVICE = {
         "the host waits for a DataLoader, and no kernel runs",
     ),
     "host": IdleAdvice(
-        "Launch fewer and longer kernels, since GPUs wait for the host: compile the model with torch.compile, replay"
-        " its kernels as a CUDA graph, or use larger batches, if the model still converges.",
+        "Launch fewer and longer kernels, since GPUs wait for the host: {remedies}.",
         "the host runs operators and calls, and no kernel runs",
     ),
     "nothing": IdleAdvice(
@@ -95,6 +94,11 @@ IDLE_ADVICE = {
     ),
 }
 """Advice on GPUs without kernels, by what happens meanwhile; the first that fits counts."""
+
+COMPILE, REPLAY = "compile the model with torch.compile", "replay the model's kernels as CUDA graphs"
+DO_LESS = "let the host do less between the graphs that it launches"
+LARGER_BATCHES = "use larger batches, if the model still converges"
+"""Remedies against a host that launches kernels too slowly."""
 
 IDLE_MEASURES = {
     "copies": "copies while no kernel runs",

@@ -30,7 +30,8 @@ def launched_work(
 
     Returns:
         ``position, device, stream, start_ns, end_ns, dur_ns, correlation`` of work, and ``call, call_start_ns,
-        call_end_ns`` of its call, null if it has none; in order of time.
+        call_end_ns`` of its call and ``call_number``, its number among all calls, null if it has none; in order of
+        time.
     """
     key = ("launched", parameters.types, parameters.last_step, parameters.linked_only, calls, where)
     return scope.cached(key, lambda: _launched(scope, parameters, calls, where))
@@ -50,7 +51,7 @@ def _launched(scope: Scope, parameters: WorkParameters, calls: frozenset[str] | 
     rows = pa.array(positions, mask=~work["correlation"].is_valid().to_numpy() | (positions < 0))
     for column in _COLUMNS:
         work = work.append_column(column, call_rows[column].take(rows))
-    return work
+    return work.append_column("call_number", rows)
 
 
 def with_known_call(work: pa.Table) -> pa.Table:

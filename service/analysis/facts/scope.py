@@ -117,6 +117,11 @@ class Scope:
         _ = self.db  # opening it evaluates the selection
         return self._database.time
 
+    @property
+    def subject(self) -> str:
+        """What the events belong to, as a text for messages."""
+        return "this selection" if self.is_selection else "this trace"
+
     def sibling(self) -> "Scope":
         """Return another scope of the same rank, for another thread; the caller closes it."""
         return Scope(self._database)
