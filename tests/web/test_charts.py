@@ -1,5 +1,7 @@
 """The pictures of analyses: what is drawn equals the tables that the API answers."""
 
+import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,34 @@ def test_strip_of_the_critical_path_has_each_edge(page: Page, server: Server, gp
         kind: value for kind, value in lengths.items() if value
     }
     assert sum(int(mark["marks"]) for mark in drawn) == len(rows)
+
+
+LATE_US = 2_000_000
+LATE = [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::first", "pid": 1, "tid": 1, "ts": 1e12, "dur": 1},
+    *(
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": 1e12 + LATE_US + at, "dur": 10, "args": args}
+        for cat, name, at, args in (
+            ("cuda_runtime", "cudaMemcpyAsync", 0, {"correlation": 1}),
+            ("gpu_memcpy", "Memcpy HtoD", 50, {"correlation": 1, "device": 0, "stream": 7, "bytes": 1000}),
+            ("cuda_runtime", "cudaMemcpyAsync", 100, {"correlation": 2}),
+            ("gpu_memcpy", "Memcpy HtoD", 190, {"correlation": 2, "device": 0, "stream": 7, "bytes": 2000}),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ["queue_length", "memory_bandwidth"])
+def test_charts_count_time_from_the_start_of_the_trace(page: Page, server: Server, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "late.json"
+    path.write_text(json.dumps({"traceEvents": LATE}))
+    panel = opened(page, server, server.upload(path)["id"], f"?analysis={name}")
+    labels = panel.get_by_test_id(f"chart-{name}").locator("text[text-anchor=middle]")
+    expect(labels.first).to_be_visible()
+    times = [text for text in labels.all_text_contents() if text != "time"]
+    assert len(times) >= 2
+    assert all(re.fullmatch(r"2\.000\d+ s", text) for text in times)
+    assert sorted({*times}) == times
 
 
 @pytest.mark.parametrize("name", ["memory", "modules", "collectives", "launch_stats"])

@@ -245,7 +245,7 @@ def test_map_of_memory_names_the_block_under_the_pointer(page: Page, server: Ser
 def test_moment_is_chosen_by_an_option(page: Page, server: Server, snapshot_id: str) -> None:
     panel = opened(page, server, snapshot_id, "?analysis=memory_snapshot&options=at_ns%3D1500")
 
-    expect(panel.get_by_test_id("chart-snapshot_live").locator("figcaption")).to_contain_text("at 500 ns")
+    expect(panel.get_by_test_id("chart-snapshot_live").locator("figcaption")).to_contain_text("at 1.5 µs")
     assert {int(mark["value"]) for mark in marks(panel, "snapshot_live")} == {3 * MB}
 
 

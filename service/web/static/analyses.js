@@ -187,7 +187,7 @@ class Gallery {
     const started = performance.now();
     const parts = await Promise.all(names.map(async (name) => ({ name, answer: await answerOf(this.requestOf(name), { signal }) })));
     const boxes = parts.flatMap(({ name, answer }) => {
-      const pictures = answer === null ? [] : drawn(answer);
+      const pictures = answer === null ? [] : drawn(answer, this.trace);
       const more = el("p", { class: "more small" }, this.linkTo(name, `All of ${titleOf(name).toLowerCase()}`));
       return pictures.length === 0 ? [] : [el("div", { class: "pictures", "data-testid": `dashboard-${name}` }, ...pictures.slice(0, 2), more)];
     });
@@ -206,7 +206,7 @@ class Gallery {
     if (!known.applies) return [[...this.head(name), el("p", { class: "note", "data-testid": "analysis-reason" }, known.reason)], ""];
     /** @type {AnalysisAnswer} */
     const answer = await getJson(this.requestOf(name), { signal });
-    const pictures = drawn(answer);
+    const pictures = drawn(answer, this.trace);
     const notes = answer.notes.map((text) => el("p", { class: "small" }, text));
     const overlay = name === "critical_path" ? [overlayButton(this.trace, this.choice.steps, byId("analysis-problem"))] : [];
     const tables = Object.entries(answer.tables).map(([table, content], index) => this.tableOf(name, table, content, pictures.length === 0 && index === 0));
@@ -252,8 +252,11 @@ class Gallery {
 /** Whether the browser restores how far the page was scrolled, as after a reload. */
 const restoresScroll = () => performance.getEntriesByType("navigation").some((entry) => entry instanceof PerformanceNavigationTiming && entry.type !== "navigate");
 
-/** @param {AnalysisAnswer} answer */
-const drawn = ({ analysis, tables }) => picturesOf(analysis, Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, recordsOf(table)])));
+/**
+ * @param {AnalysisAnswer} answer
+ * @param {Trace} trace
+ */
+const drawn = ({ analysis, tables }, { bounds }) => picturesOf(analysis, Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, recordsOf(table)])), BigInt(bounds?.start_ns ?? 0));
 
 /**
  * The values of the fields that differ from their defaults.

@@ -3,7 +3,7 @@ import { flame } from "../charts/flame.js";
 import { lines } from "../charts/lines.js";
 import { bytes, duration } from "../format.js";
 import { numberOf } from "../records.js";
-import { barsOf, grouped, largest, ofAll, sinceFirst } from "./marks.js";
+import { barsOf, grouped, largest, ofAll, since } from "./marks.js";
 
 /** @import { Row } from "../records.js" */
 /** @import { Picture } from "./pictures.js" */
@@ -72,18 +72,18 @@ export function annotations({ nested }) {
 }
 
 /** @type {Picture} */
-export function memory({ curve, at_peak: peak, categories }) {
+export function memory({ curve, at_peak: peak, categories }, start) {
   const devices = [...grouped(curve, deviceOf)];
   const more = ofAll(Math.min(devices.length, DEVICES_MAX), devices.length);
+  const at = since(start, "at_ns");
   const curves = devices.slice(0, DEVICES_MAX).map(([device, rows]) => {
-    const at = sinceFirst(curve.filter(({ rank }) => rank === rows[0].rank), "at_ns"); // one zero for all devices
     const series = [
       { kind: "c0", label: "allocated", column: "allocated_bytes" },
       { kind: "c7", label: "reserved", column: "reserved_bytes" },
     ].map(({ kind, label, column }) => ({ kind, label, points: rows.flatMap((row) => (numberOf(row, column) === null ? [] : [{ x: at(row), y: Number(row[column]) }])) }));
     const known = series.filter(({ points }) => points.length > 0);
     const shown = known.length > 0 ? known : [{ kind: "c0", label: "growth", points: rows.map((row) => ({ x: at(row), y: Number(row.growth_bytes) })) }];
-    return lines({ title: `Memory of ${device} over time${more}`, name: "memory", series: shown, start: 0, textOfX: duration, textOfY: bytes, isStepped: true, isFilled: true });
+    return lines({ title: `Memory of ${device} over time${more}`, name: "memory", series: shown, textOfY: bytes, isStepped: true, isFilled: true });
   });
   return [
     ...curves,

@@ -7,7 +7,7 @@ import { treemap } from "../charts/treemap.js";
 import { bytes, count, duration } from "../format.js";
 import { numberOf } from "../records.js";
 import { readable } from "../units.js";
-import { barsOf, colorOf, grouped, largest, nameOfRank, ofAll, placeOf, sinceFirst } from "./marks.js";
+import { barsOf, colorOf, grouped, largest, nameOfRank, ofAll, placeOf, since } from "./marks.js";
 
 /** @import { Row } from "../records.js" */
 /** @import { Picture } from "./pictures.js" */
@@ -61,25 +61,25 @@ export function launchStats({ summary, calls }) {
 }
 
 /** @type {Picture} */
-export function queueLength({ series: rows }) {
+export function queueLength({ series: rows }, start) {
   if (rows.length === 0) return [];
-  const at = sinceFirst(rows, "at_ns");
+  const at = since(start, "at_ns");
   const streams = [...grouped(rows, placeOf(rows))];
   const shown = streams.slice(0, LINES_MAX).map(([label, points], index) => ({ kind: colorOf(index), label, points: points.map((row) => ({ x: at(row), y: Number(row.length) })) }));
   const more = streams.length > LINES_MAX ? ` (the first ${LINES_MAX} of ${streams.length} streams)` : "";
-  return [lines({ title: `Work that was launched and has not started${more}`, name: "queue_length", series: shown, start: 0, textOfX: duration, textOfY: (y) => count(y), isStepped: true })];
+  return [lines({ title: `Work that was launched and has not started${more}`, name: "queue_length", series: shown, textOfY: (y) => count(y), isStepped: true })];
 }
 
 /** @type {Picture} */
-export function memoryBandwidth({ series: rows, summary }) {
+export function memoryBandwidth({ series: rows, summary }, start) {
   if (rows.length === 0) return [];
-  const at = sinceFirst(rows, "at_ns");
+  const at = since(start, "at_ns");
   const kinds = [...new Set(rows.map(({ kind }) => String(kind)))];
   const series = kinds.map((kind, index) => ({ kind: colorOf(index), label: kind }));
   const points = rows.map((row) => ({ x: at(row), y: Number(row.bandwidth_gbps), series: kinds.indexOf(String(row.kind)), label: String(row.kind) }));
   const labelOf = placeOf(summary);
   return [
-    scatter({ title: "Bandwidth of each copy and memset", name: "memory_bandwidth", series, points, x: { name: "time", text: duration }, y: { name: "bandwidth", text: rate, isLogarithmic: true } }),
+    scatter({ title: "Bandwidth of each copy and memset", name: "memory_bandwidth", series, points, x: { name: "time" }, y: { name: "bandwidth", text: rate, isLogarithmic: true } }),
     barsOf({ title: "Copied bytes", name: "copied_bytes", rows: summary, series: [{ kind: "mem", label: "bytes", column: "bytes" }], labelOf: (row) => `${row.kind}${labelOf(row) === "All" || summary.length <= kinds.length ? "" : ` · ${labelOf(row)}`}`, text: bytes }),
   ];
 }

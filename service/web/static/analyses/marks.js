@@ -50,16 +50,12 @@ export function barsOf({ title, name, rows, series, labelOf, text = duration, no
 export const largest = (rows, column, most) => rows.filter((row) => Number(row[column] ?? 0) > 0).sort((a, b) => Number(b[column]) - Number(a[column])).slice(0, most);
 
 /**
- * Nanoseconds from the first of all times, exact at any epoch.
- * @param {Row[]} rows
+ * Nanoseconds from a start to the time of a row, exact at any epoch.
+ * @param {bigint} start
  * @param {string} column
  * @returns {(row: Row, other?: string) => number}
  */
-export function sinceFirst(rows, column) {
-  const times = rows.map((row) => BigInt(/** @type {Int} */ (row[column])));
-  const first = times.reduce((a, b) => (a < b ? a : b), times[0] ?? 0n);
-  return (row, other = column) => Number(BigInt(/** @type {Int} */ (row[other])) - first);
-}
+export const since = (start, column) => (row, other = column) => Number(BigInt(/** @type {Int} */ (row[other])) - start);
 
 /**
  * Rows by a key, in the order of the keys' first rows.

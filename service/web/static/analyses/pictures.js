@@ -5,7 +5,7 @@ import { memorySnapshot } from "./snapshot_pictures.js";
 import { commOverlap, criticalPath, dataloader, idleBreakdown, steps, temporalBreakdown } from "./time_pictures.js";
 
 /** @typedef {Record<string, import("../records.js").Row[]>} Tables by name, with records as rows */
-/** @typedef {(tables: Tables) => (HTMLElement | null)[]} Picture null where the tables have nothing to draw */
+/** @typedef {(tables: Tables, start: bigint) => (HTMLElement | null)[]} Picture null where the tables have nothing to draw; times count from `start` */
 
 /** @type {Record<string, Picture>} */
 const PICTURES = {
@@ -34,5 +34,6 @@ const PICTURES = {
  * Draw the pictures of an analysis; none if its tables have nothing to draw.
  * @param {string} name
  * @param {Tables} tables
+ * @param {bigint} start of the trace, in ns on its clock
  */
-export const picturesOf = (name, tables) => (PICTURES[name]?.(tables) ?? []).filter((picture) => picture !== null);
+export const picturesOf = (name, tables, start) => (PICTURES[name]?.(tables, start) ?? []).filter((picture) => picture !== null);

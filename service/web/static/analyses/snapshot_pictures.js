@@ -4,7 +4,7 @@ import { lines } from "../charts/lines.js";
 import { memoryMap } from "../charts/memory_map.js";
 import { bytes, duration } from "../format.js";
 import { readable } from "../units.js";
-import { barsOf, grouped, largest, ofAll, sinceFirst } from "./marks.js";
+import { barsOf, grouped, largest, ofAll, since } from "./marks.js";
 
 /** @import { Row } from "../records.js" */
 /** @import { Picture } from "./pictures.js" */
@@ -14,10 +14,10 @@ const SEGMENTS_MAX = 20; // bars of the map
 const TOP = 15; // bars of a list
 
 /** @type {Picture} */
-export function memorySnapshot({ devices, curve, frames, steps, leaks, segments, segment_blocks: blocks }) {
+export function memorySnapshot({ devices, curve, frames, steps, leaks, segments, segment_blocks: blocks }, start) {
   const shown = devices.slice(0, DEVICES_MAX).map(deviceOf);
   const rowsOf = (/** @type {Row[]} */ rows) => grouped(rows.filter((row) => shown.includes(deviceOf(row))), deviceOf);
-  const at = sinceFirst(curve, "at_ns"); // the same zero for all devices
+  const at = since(start, "at_ns");
   const curves = [...rowsOf(curve)].map(([device, rows]) => curveOf(device, rows, at, ofAll(shown.length, devices.length)));
   return [
     ...curves,
@@ -43,7 +43,7 @@ export function siteLabel(site) {
 /**
  * @param {string} device
  * @param {Row[]} rows
- * @param {(row: Row, column?: string) => number} at returns the time of a row since the first of all
+ * @param {(row: Row, column?: string) => number} at returns the time of a row since the start of the trace
  * @param {string} more
  */
 function curveOf(device, rows, at, more) {
@@ -51,7 +51,7 @@ function curveOf(device, rows, at, more) {
     { kind: "c0", label: "active", column: "active_bytes" },
     { kind: "c7", label: "reserved", column: "reserved_bytes" },
   ].map(({ kind, label, column }) => ({ kind, label, points: rows.map((row) => ({ x: at(row), y: Number(row[column]) })) }));
-  return lines({ title: `Memory of ${device} over time${more}`, name: "snapshot_curve", series, start: 0, textOfX: duration, textOfY: bytes, isStepped: true, isFilled: true });
+  return lines({ title: `Memory of ${device} over time${more}`, name: "snapshot_curve", series, textOfY: bytes, isStepped: true, isFilled: true });
 }
 
 /**
@@ -59,12 +59,12 @@ function curveOf(device, rows, at, more) {
  * @param {string} device
  * @param {Row[]} rows
  * @param {Row[]} curve of the device
- * @param {(row: Row, column?: string) => number} since returns the time of a row since the first of all
+ * @param {(row: Row, column?: string) => number} time returns the time of a row since the start of the trace
  */
-function heldBy(device, rows, curve, since) {
+function heldBy(device, rows, curve, time) {
   if (rows.length === 0) return null;
   const [{ moment, at_ns: at }] = rows;
-  const when = moment === "peak" ? "at the peak" : curve.length === 0 || at === null || at === curve.at(-1)?.at_ns ? "at the end" : `at ${duration(since({ at_ns: at }))}`;
+  const when = moment === "peak" ? "at the peak" : curve.length === 0 || at === null || at === curve.at(-1)?.at_ns ? "at the end" : `at ${duration(time({ at_ns: at }))}`;
   const frames = rows.map((row) => ({ key: String(row.id), parent: row.parent === null ? null : String(row.parent), label: siteLabel(row.name), value: Number(row.held_bytes), note: `${readable(/** @type {Int} */ (row.blocks), "blocks")} · ${row.name}` }));
   return flame({ title: `What holds memory of ${device} ${when}`, name: `snapshot_${moment}`, frames, text: bytes });
 }

@@ -3,7 +3,7 @@ import { stackedBars } from "../charts/stacked_bars.js";
 import { strip } from "../charts/strip.js";
 import { count, duration, stepTitle } from "../format.js";
 import { numberOf } from "../records.js";
-import { BARS_MAX, barsOf, colorOf, grouped, nameOfRank, ofAll, placeOf, sinceFirst } from "./marks.js";
+import { BARS_MAX, barsOf, colorOf, grouped, nameOfRank, ofAll, placeOf, since } from "./marks.js";
 
 /** @import { Row } from "../records.js" */
 /** @import { Picture } from "./pictures.js" */
@@ -95,7 +95,7 @@ export function dataloader({ steps: rows }) {
 }
 
 /** @type {Picture} */
-export function criticalPath({ summary, path, total }) {
+export function criticalPath({ summary, path, total }, start) {
   const kinds = [...new Set(summary.map(({ kind }) => String(kind)))];
   const series = kinds.map((kind, index) => ({ kind: PATH_KINDS[kind] ?? colorOf(index), label: kind }));
   const ranks = [...grouped(summary, nameOfRank)];
@@ -104,11 +104,11 @@ export function criticalPath({ summary, path, total }) {
   const charts = [stackedBars({ title: "The critical path by kind", name: "critical_path", series, bars, text: duration })];
   for (const [label, rows] of grouped(path, nameOfRank)) {
     const whole = total.find((row) => nameOfRank(row) === label) ?? {};
-    const at = sinceFirst([whole, ...rows].filter(({ start_ns: start }) => start !== undefined && start !== null), "start_ns");
+    const at = since(start, "start_ns");
     const spans = rows.map((row) => ({ start: at(row), end: at(row, "end_ns"), series: kinds.indexOf(String(row.kind)), label: String(row.name ?? row.kind) }));
     spans.sort((a, b) => a.start - b.start);
-    const end = spans.reduce((last, span) => Math.max(last, span.end), 0);
-    charts.push(strip({ title: `The critical path over time${ranks.length > 1 ? `, ${label}` : ""}${ofEdges(rows.length, whole)}`, name: "critical_path_strip", series, spans, end, text: duration }));
+    const first = whole.start_ns === undefined || whole.start_ns === null ? (spans[0]?.start ?? 0) : at(whole);
+    charts.push(strip({ title: `The critical path over time${ranks.length > 1 ? `, ${label}` : ""}${ofEdges(rows.length, whole)}`, name: "critical_path_strip", series, spans, first, text: duration }));
   }
   return charts;
 }

@@ -3,6 +3,12 @@ export const CHARACTER = 6.9; // pixels, on average
 const WIDE = 7.4; // pixels, on average, of names that are cut: their capitals stay
 
 /**
+ * The name of a kernel or another part, without what the signatures of many kernels begin with.
+ * @param {string} label
+ */
+export const nameOf = (label) => label.replace(/^void |at::native::|\(anonymous namespace\)::/g, "");
+
+/**
  * Cut labels so that different ones stay different where that is possible: of a label that begins like another for
  * longer than fits, its first characters and the word in which both differ are kept.
  * @param {string[]} labels
@@ -11,7 +17,7 @@ const WIDE = 7.4; // pixels, on average, of names that are cut: their capitals s
 export function cutLabels(labels, width) {
   const fitting = Math.floor((width - 10) / CHARACTER + 0.01); // the width may be that of the characters, rounded
   const length = Math.max(2, Math.floor((width - 10) / WIDE));
-  const names = labels.map((label) => label.replace(/^void |at::native::|\(anonymous namespace\)::/g, "")); // of the kernels' signatures
+  const names = labels.map(nameOf);
   const sorted = [...new Set(names)].sort();
   /** @type {Map<string, number>} */
   const shared = new Map(); // number of characters that a name shares with the most similar other one

@@ -1,23 +1,24 @@
-// Lines over a common axis, as of memory over time. Each line can be filled, and can hold its value until the next point.
+// Lines over a common axis, which is time or numbers, as of memory over time. Each line can be filled, and can hold its value until the next point.
 import { chart } from "./chart.js";
-import { ticks } from "./scale.js";
+import { ticks, timeText, timeTicks } from "./scale.js";
 import { svg } from "./svg.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 
 /** @typedef {{ kind: string, label: string, points: { x: number, y: number }[] }} Line `points` are in the order of x */
 /**
  * @typedef {{
- *   title: string, name: string, series: Line[], textOfX: (x: number) => string, textOfY: (y: number) => string,
- *   isStepped?: boolean, isFilled?: boolean, start?: number,
- * }} LinesParts `start` is the x that the axis calls 0
+ *   title: string, name: string, series: Line[], textOfX?: (x: number) => string, textOfY: (y: number) => string,
+ *   isStepped?: boolean, isFilled?: boolean,
+ * }} LinesParts without `textOfX`, x is a time in ns
  */
 
 const HEIGHT = 180, LEFT = 74, RIGHT = 24, BOTTOM = 22, TOP = 8; // pixels
+const PRECISION = 1000; // times of the axis that a tooltip distinguishes
 
 /** @param {LinesParts} parts */
-export function lines({ title, name, series, textOfX, textOfY, isStepped = false, isFilled = false, start }) {
+export function lines({ title, name, series, textOfX, textOfY, isStepped = false, isFilled = false }) {
   const all = series.flatMap(({ points }) => points);
-  const first = start ?? extreme(all, "x", Math.min, 0);
+  const first = extreme(all, "x", Math.min, 0);
   const last = Math.max(extreme(all, "x", Math.max, first), first + 1);
   const least = Math.min(0, extreme(all, "y", Math.min, 0));
   const most = Math.max(extreme(all, "y", Math.max, 0), least + 1e-9);
@@ -29,7 +30,9 @@ export function lines({ title, name, series, textOfX, textOfY, isStepped = false
     const x = (value) => LEFT + ((value - first) / (last - first)) * plot.width;
     /** @param {number} value */
     const y = (value) => TOP + plot.height - ((value - least) / (most - least)) * plot.height;
-    const across = ticks(last - first, Math.max(2, Math.floor(width / 160))).map((value) => svg("text", { x: x(first + value), y: HEIGHT - 6, "text-anchor": "middle" }, textOfX(start === undefined ? first + value : value)));
+    const wanted = Math.max(2, Math.floor(width / 160));
+    const marked = textOfX ? ticks(last, wanted, first).map((value) => ({ time: value, text: textOfX(value) })) : timeTicks(last, wanted, first);
+    const across = marked.map(({ time, text }) => svg("text", { x: x(time), y: HEIGHT - 6, "text-anchor": "middle" }, text));
     const up = ticks(most, 4).map((value) => svg("g", {}, svg("line", { x1: LEFT, x2: LEFT + plot.width, y1: y(value), y2: y(value) }), svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, textOfY(value))));
     const paths = series.map(({ kind, label, points }) => pathOf(points, { x, y, base: y(Math.max(0, least)) }, kind, label));
     const cursor = svg("line", { class: "cursor", y1: TOP, y2: TOP + plot.height, visibility: "hidden" });
@@ -39,7 +42,7 @@ export function lines({ title, name, series, textOfX, textOfY, isStepped = false
       cursor.setAttribute("x1", String(event.offsetX));
       cursor.setAttribute("x2", String(event.offsetX));
       cursor.setAttribute("visibility", "visible");
-      showTooltip(event, [textOfX(start === undefined ? at : at - start), ...series.map(({ label, points }) => `${label}: ${valueAt(points, at, textOfY)}`)]);
+      showTooltip(event, [textOfX ? textOfX(at) : timeText(at, (last - first) / PRECISION), ...series.map(({ label, points }) => `${label}: ${valueAt(points, at, textOfY)}`)]);
     });
     surface.addEventListener("pointerleave", () => {
       cursor.setAttribute("visibility", "hidden");

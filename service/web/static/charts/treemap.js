@@ -1,5 +1,6 @@
 // A treemap: one tile for each part of a whole, with an area in proportion to its value.
 import { chart } from "./chart.js";
+import { nameOf } from "./labels.js";
 import { svg } from "./svg.js";
 import { withTooltip } from "./tooltip.js";
 
@@ -33,7 +34,7 @@ export function treemap({ title, name, series, parts, text }) {
     const mark = svg("rect", { class: kind, x, y, width: Math.max(0.5, width - 1), height: Math.max(0.5, height - 1), "data-bar": part.label, "data-series": label, "data-value": part.value });
     const hasLabel = width >= LABEL_MIN.width && height >= LABEL_MIN.height;
     const share = `${((100 * Number(part.value)) / total).toFixed(1)} %`;
-    const words = hasLabel ? [svg("text", { x: x + 5, y: y + LINE }, fitting(part.label, width)), height >= 2 * LINE + 6 && svg("text", { x: x + 5, y: y + 2 * LINE, class: "value" }, fitting(text(part.value), width))] : [];
+    const words = hasLabel ? [svg("text", { x: x + 5, y: y + LINE }, fitting(nameOf(part.label), width)), height >= 2 * LINE + 6 && svg("text", { x: x + 5, y: y + 2 * LINE, class: "value" }, fitting(text(part.value), width))] : [];
     const lines = [part.label, `${text(part.value)}, ${share} of all`, label, ...(part.note ? [part.note] : [])];
     return withTooltip(svg("g", { class: "tile" }, mark, words.filter((word) => word !== false)), () => lines);
   }

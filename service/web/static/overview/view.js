@@ -1,14 +1,9 @@
 // The visible range of the overview, in ns since the start of its whole, which is that of the first slice, and the ticks
 // of its ruler. Its texts are times since the start of the trace, as everywhere on the page.
 
-const SHORTEST = 50; // ns that can be visible
+import { timeText, timeTicks } from "../charts/scale.js";
 
-const UNITS = [
-  { name: "s", length: 1e9 },
-  { name: "ms", length: 1e6 },
-  { name: "µs", length: 1e3 },
-  { name: "ns", length: 1 },
-];
+const SHORTEST = 50; // ns that can be visible
 
 /** A range of the whole. */
 export class View {
@@ -78,33 +73,6 @@ export class View {
    * @param {number} count
    */
   ticks(count) {
-    return timeTicks(this.from + this.offset, this.to + this.offset, count).map(({ time, text }) => ({ time: time - this.offset, text }));
+    return timeTicks(this.to + this.offset, count, this.from + this.offset).map(({ time, text }) => ({ time: time - this.offset, text }));
   }
-}
-
-/**
- * Round times within a range, about `count` of them, with their labels.
- * @param {number} from
- * @param {number} to
- * @param {number} count
- */
-function timeTicks(from, to, count) {
-  const rough = Math.max(1, (to - from) / Math.max(1, count));
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= rough * 0.999) ?? 10 * power;
-  const first = Math.ceil(from / step);
-  const last = Math.floor(to / step);
-  return Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => (first + index) * step).map((time) => ({ time, text: timeText(time, step) }));
-}
-
-/**
- * A time with as many decimals as steps of that size need.
- * @param {number} time
- * @param {number} step
- */
-function timeText(time, step) {
-  if (time === 0) return "0";
-  const unit = UNITS.find(({ length }) => Math.abs(time) >= length) ?? UNITS[3];
-  const decimals = Math.max(0, Math.min(9, Math.ceil(Math.log10(unit.length / step) - 1e-9)));
-  return `${(time / unit.length).toFixed(decimals)} ${unit.name}`;
 }

@@ -66,7 +66,7 @@ function lineOf(columns, rows, [x, ...ys]) {
     points: rows.filter((row) => row[x] !== null && row[index] !== null).map((row) => ({ x: Number(row[x]), y: Number(row[index]) })),
   }));
   const isAllTime = ys.slice(0, 4).every((index) => isTime(columns[index].name));
-  return lines({ title: `By ${columns[x].name}`, name: "query", series, textOfX: isTime(columns[x].name) ? duration : number, textOfY: isAllTime ? duration : number });
+  return lines({ title: `By ${columns[x].name}`, name: "query", series, ...(isTime(columns[x].name) ? {} : { textOfX: number }), textOfY: isAllTime ? duration : number });
 }
 
 /** @param {string} name */
