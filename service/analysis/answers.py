@@ -26,6 +26,9 @@ RANKS_AT_ONCE = 2
 NAMED_MAX = 8
 """Maximum number of traces named in an error message."""
 
+RankResult = Tables | str | SelectionError
+"""The tables of a rank, the reason why there are none, or the error of a selection that selects nothing in it."""
+
 
 class Skipped(TypedDict):
     """A rank without an answer, and the reason; the cycle is absent if there is only one."""
@@ -153,7 +156,7 @@ def answer_question(
     Raises:
         BadAnalysisRequest: the question compares two sides, and the traces do not form exactly two.
         NotApplicable: the question applies to none of the traces.
-        SelectionError: a selection selects nothing in its trace, and all traces are of one cycle.
+        SelectionError: a selection selects nothing in any of the traces.
         ExportFailed: the columns of a trace can't be read.
         DiskFull: there is no disk space to spill.
     """
@@ -181,10 +184,9 @@ class AskedRanks:
 
     def answer_of(
         self, question: Question, parameters: Parameters, scope: Scope, *, tables: Collection[str] = ()
-    ) -> Tables | str:
-        """Return the tables of a rank, or the reason why there are none; see `rank_answer`."""
-        several, cycles = len(self.inputs) > 1, self.cycles > 1
-        return rank_answer(question, parameters, scope, of_several=several, of_cycles=cycles, tables=tables)
+    ) -> RankResult:
+        """Return the result of a rank; see `rank_answer`."""
+        return rank_answer(question, parameters, scope, of_several=len(self.inputs) > 1, tables=tables)
 
 
 def asked_ranks(question: Question, traces: Sequence[AnalysisInput]) -> AskedRanks:
@@ -202,7 +204,7 @@ def join_answers(
     question: Question,
     parameters: Parameters,
     asked: AskedRanks,
-    results: Sequence[Tables | str],
+    results: Sequence[RankResult],
     ask_again: Callable[[AnalysisInput, Callable[[Scope], pa.Table]], pa.Table],
 ) -> Answer:
     """Join the answers of all ranks to one.
@@ -211,23 +213,29 @@ def join_answers(
         question: the question.
         parameters: its parameters.
         asked: the ranks.
-        results: the tables of each rank, or the reason why there are none.
+        results: the result of each rank; see `rank_answer`.
         ask_again: runs a further query on the events of a rank.
 
     Raises:
         NotApplicable: the question applies to none of the traces.
+        SelectionError: a selection selects nothing in any trace, or in any of one side.
         BadAnalysisRequest: the two sides have no rank in common.
     """
     ranks, numbers, count = asked.inputs, asked.numbers, asked.cycles
+    for is_base in {trace.is_base for trace in ranks}:
+        side = [result for trace, result in zip(ranks, results, strict=True) if trace.is_base == is_base]
+        errors = [result for result in side if isinstance(result, SelectionError)]
+        if len(errors) == len(side):
+            raise errors[0]
     answers = [
         RankAnswer(trace.summary.rank, cycle, trace.name, tables, partial(ask_again, trace))
         for trace, cycle, tables in zip(ranks, numbers, results, strict=True)
         if isinstance(tables, dict)
     ]
     skipped = [
-        _skipped(trace.summary.rank, trace.name, cycle if count > 1 else None, reason)
-        for trace, cycle, reason in zip(ranks, numbers, results, strict=True)
-        if isinstance(reason, str)
+        _skipped(trace.summary.rank, trace.name, cycle if count > 1 else None, _reason_of(result))
+        for trace, cycle, result in zip(ranks, numbers, results, strict=True)
+        if not isinstance(result, dict)
     ]
     if not answers:
         raise NotApplicable(skipped[0]["reason"])
@@ -244,6 +252,10 @@ def join_answers(
         answer.tables = _together(question, parameters, answers, count)
         answer.notes = question.notes_of(answer.tables) if question.notes_of else []
     return answer
+
+
+def _reason_of(result: str | SelectionError) -> str:
+    return result if isinstance(result, str) else result.detail
 
 
 def _skipped(rank: int | None, name: str, cycle: int | None, reason: str) -> Skipped:
@@ -371,22 +383,20 @@ def rank_answer(
     scope: Scope,
     *,
     of_several: bool,
-    of_cycles: bool,
     tables: Collection[str] = (),
-) -> Tables | str:
+) -> RankResult:
     """Return the tables of a rank, or the reason why there are none.
 
     Args:
         question: the question.
         parameters: its parameters.
         scope: scope of the rank.
-        of_several: whether it is one of several ranks, which also need the tables of `exchange`.
-        of_cycles: whether there are several cycles. Then a selection that selects nothing is a reason, too: only one
-            cycle has a selected step.
+        of_several: whether it is one of several ranks. They also need the tables of `exchange`, and a selection that
+            selects nothing is a reason, too: others may have the selected step or stream.
         tables: names of the tables that are needed; empty for all.
 
     Raises:
-        SelectionError: a selection selects nothing.
+        SelectionError: a selection selects nothing in the only rank.
     """
     try:
         answer = kept_answer(scope, question, parameters, tables)
@@ -396,9 +406,9 @@ def rank_answer(
             return "Nothing that this analysis counts is left in the trace or the selection."
         return {**answer, **exchanged_tables(scope, question)} if of_several else answer
     except SelectionError as error:
-        if not of_cycles:
+        if not of_several:
             raise
-        return error.detail
+        return error
 
 
 def _map_traces(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Callable[[Scope], Any]) -> list[Any]:
@@ -413,11 +423,16 @@ def _map_traces(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Ca
 
 
 def ranks_of(trace: AnalysisInput) -> list[AnalysisInput]:
-    """Return an input for each rank of a merged trace; a trace of one rank or with selected ranks is one input."""
+    """Return an input for each rank, or each selected rank, of a merged trace.
+
+    A trace of one rank is one input. So is one of which ranks are selected that it does not have: the input's error
+    lists those that it has.
+    """
     ranks = [merged["rank"] for merged in trace.summary.ranks]
-    if not ranks or (trace.selection is not None and trace.selection.ranks):
-        return [trace]
     whole = trace.selection or Selection()
+    if not ranks or not {*(whole.ranks or ())} <= {*ranks}:
+        return [trace]
+    ranks = [rank for rank in ranks if not whole.ranks or rank in whole.ranks]
     return [
         replace(trace, summary=replace(trace.summary, rank=rank), selection=whole.model_copy(update={"ranks": [rank]}))
         for rank in ranks

@@ -74,11 +74,13 @@ SELECT
     call_end_ns - call_start_ns AS cpu_duration_ns, gpu_duration_ns,
     CASE WHEN start_ns > call_end_ns THEN coalesce(try(start_ns - call_end_ns), 9223372036854775807) ELSE 0
          END AS launch_delay_ns
-FROM first_work JOIN (
-    SELECT launch, count(*) AS work, least(sum(dur_ns), 9223372036854775807)::BIGINT AS gpu_duration_ns
-    FROM launched_work GROUP BY launch
-) USING (launch)
+FROM {launches}
 """
+_SINGLE = "(SELECT *, 1 AS work, dur_ns AS gpu_duration_ns FROM pieces)"
+_GROUPED = """first_pieces JOIN (
+    SELECT call_number, count(*) AS work, least(sum(dur_ns), 9223372036854775807)::BIGINT AS gpu_duration_ns
+    FROM pieces GROUP BY call_number
+) USING (call_number)"""
 _TIMES = ("cpu_duration", "gpu_duration", "launch_delay")
 _COUNTS = """
 SELECT
@@ -128,13 +130,7 @@ def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
     counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
     scope.define_work(parameters, typed=False)
     work = with_known_call(launched_work(scope, parameters, calls=calls, where=counted))
-    launches = np.arange(len(work)) if parameters.types == "hta" else work["call_number"].to_numpy()
-    work = work.append_column("launch", pa.array(launches))
-    scope.db.register("launched_work", work)
-    scope.db.register("first_work", work.take(np.unique(launches, return_index=True)[1]))
-    scope.db.execute(_LAUNCHED)
-    scope.db.unregister("launched_work")
-    scope.db.unregister("first_work")
+    _create_launches(scope, work, by_call=parameters.types != "hta")
     counts = scope.table(_COUNTS, slow=parameters.slow_call_ns, long=parameters.long_delay_ns)
     listed = scope.table(_TOP.format(order=_ORDERS[parameters.order]), top=parameters.top)
     return {
@@ -143,6 +139,19 @@ def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
         "calls": _ranked(CALLS, scope, scope.table(_CALLS)),
         "launches": _ranked(LAUNCHES, scope, listed),
     }
+
+
+def _create_launches(scope: Scope, work: pa.Table, *, by_call: bool) -> None:
+    """Create the table ``launched``, with a row for each call, or for each piece of work."""
+    numbers = work["call_number"].to_numpy()
+    is_grouped = by_call and np.bincount(numbers).max(initial=0) > 1
+    scope.db.register("pieces", work)
+    if is_grouped:
+        scope.db.register("first_pieces", work.take(np.unique(numbers, return_index=True)[1]))
+    scope.db.execute(_LAUNCHED.format(launches=_GROUPED if is_grouped else _SINGLE))
+    scope.db.unregister("pieces")
+    if is_grouped:
+        scope.db.unregister("first_pieces")
 
 
 def _summary(scope: Scope) -> list[list[Any]]:

@@ -50,7 +50,8 @@ def pair_ranks(base: Sequence[RankAnswer], other: Sequence[RankAnswer]) -> RankP
     ]
     notes = [f"The sides are matched by rank: {_ranks([answer for answer, _ in pairs])}."]
     if skipped:
-        notes.append(f"{len(skipped)} traces have no counterpart, and are left out.")
+        some = "1 trace has" if len(skipped) == 1 else f"{len(skipped)} traces have"
+        notes.append(f"{some} no counterpart: see `skipped`.")
     return RankPairs(pairs, notes, skipped)
 
 

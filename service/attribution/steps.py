@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from service.attribution.nesting import Ints
+from service.store.steps import merged_steps
 from service.trace.rank import ranks_by_pid
 from service.trace.summary import Key, Step, Summary
 
@@ -95,13 +96,5 @@ def normalized_track(pid: Key, tid: Key) -> Track:
 
 
 def _timeline(steps: Iterable[Step]) -> _Timeline:
-    merged: list[list[int]] = []
-    latest: dict[int, list[int]] = {}
-    for step in sorted(steps, key=lambda step: (step["start_ns"], -step["end_ns"])):
-        number, start, end = step["number"], step["start_ns"], max(step["end_ns"], step["start_ns"] + 1)
-        if number in latest and start < latest[number][1]:
-            latest[number][1] = max(latest[number][1], end)
-        else:
-            latest[number] = [start, end, number]
-            merged.append(latest[number])
-    return _Timeline(*np.array(merged or np.empty((0, 3)), np.int64).T)
+    numbers, starts, ends = merged_steps(steps)
+    return _Timeline(starts, np.maximum(ends, starts + 1), numbers)

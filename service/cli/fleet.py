@@ -289,7 +289,8 @@ def window(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         print_json({"file": str(target), "size": target.stat().st_size, "rank": cut.record.rank, **counts})
     elif target != STDOUT:
         print(target)
-    share = f" ({100 * read_bytes / cut.size_bytes:.2g} %)" if cut.size_bytes else ""
+    percent = 100 * read_bytes / cut.size_bytes if cut.size_bytes else None
+    share = "" if percent is None else f" ({percent:.{2 if percent < 100 else 3}g} %)"
     note(f"{size(read_bytes)} read, of {size(cut.size_bytes)} of files{share}")
 
 

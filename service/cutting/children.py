@@ -23,7 +23,7 @@ from service.store.lists import with_limited_lists
 from service.store.parts import Parts
 from service.trace.health import Health
 from service.trace.selection import Selection
-from service.trace.summary import Summary
+from service.trace.summary import MergedRank, Summary
 
 BUFFERED_ROWS = 1 << 18
 """Maximum number of buffered rows, in total over the pieces that are written at the same time."""
@@ -165,11 +165,20 @@ def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection:
     )  # fmt: skip
     census.events = {"in": written.rows, "kept": written.rows, "refused": 0}
     census.rank = summary.rank
+    if selection is not None and census.ranks:
+        census.ranks = _with_events(census)
+        census.rank = census.ranks[0]["rank"] if len(census.ranks) == 1 else None
     census.health = health.as_dict(refused=0)
     census = with_limited_lists(census, written.folder)
     with (written.folder / EVENTS).open("rb") as file:
         os.fsync(file.fileno())
     return Child(written.folder.name, name, selection, size_of(written.folder), census)
+
+
+def _with_events(summary: Summary) -> list[MergedRank]:
+    """Return the merged ranks that have events in a piece; all if none has, as in a piece of metadata."""
+    pids = {process["pid"] for process in summary.processes if process["events"]}
+    return [rank for rank in summary.ranks if any(pid in pids for pid, *_ in rank["pids"])] or summary.ranks
 
 
 def _envelope_facts(summary: Summary) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from service.cutting.names import NamePatterns
 from service.cutting.steps import EventSteps
 from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
+from service.trace.rank import ranks_by_pid
 from service.trace.selection import ALWAYS, Criteria, Interval, Selection, Window, difference, intersection, union
-from service.trace.summary import GPU_CATEGORIES, Key, Summary
+from service.trace.summary import ANNOTATION_CATEGORIES, GPU_CATEGORIES, Key, Summary
 
 Value = TypeVar("Value", int, str)
 Entity = TypeVar("Entity")
@@ -109,9 +110,10 @@ class CompiledSelection:
         self.time = IntervalSet(intervals)
         in_steps = intervals
         if selection.steps is not None:
-            in_steps = intersection(intervals, compiler.times_of_steps(selection.steps))
+            in_steps = intersection(intervals, compiler.times_of_steps(selection.steps, selection.ranks))
         is_limited = in_steps and in_steps != [ALWAYS]
         self.time_with_steps = IntervalSet(in_steps) if is_limited else None
+        self._in_ranks = None if selection.ranks is None else compiler.in_ranks(selection.ranks)
         self.columns = compiler.columns | (lenient.columns if excluded else set())
         self._parts_with_work = None if selection.steps is None else steps.parts_with_linked(selection.steps)
 
@@ -139,6 +141,14 @@ class CompiledSelection:
         for predicate in self._predicates:
             flags &= predicate(part)
         return flags
+
+    def annotations(self, part: Part) -> Flags:
+        """Flag the annotations around the selected time, of the selected ranks, which the closure adds."""
+        if self.time_with_steps is None:
+            return np.zeros(len(part), np.bool_)
+        around = part.which("cat", ANNOTATION_CATEGORIES.__contains__) & part.slices & part.has("ts_ns")
+        around &= self.time_with_steps.enclosed_by(part.starts, part.ends) & ~self.excluded(part)
+        return around if self._in_ranks is None else around & self._in_ranks(part)
 
     def excluded(self, part: Part) -> Flags:
         """Flag the events that an exclusion matches."""
@@ -218,12 +228,14 @@ class _CriteriaCompiler:
         later = f" that begins at {since} ns or later" if since != ALWAYS[0] else ""
         raise UnknownChoice(f"The trace has no slice {name[:100]!r}{later}.")
 
-    def times_of_steps(self, numbers: Collection[int]) -> list[Interval]:
-        """Return the time that the annotations of the given steps cover."""
+    def times_of_steps(self, numbers: Collection[int], ranks: Collection[int] | None) -> list[Interval]:
+        """Return the time that the annotations of the given steps cover, of some ranks or of all."""
+        steps = self._summary.steps
+        if ranks is not None and self._summary.ranks:
+            pids = {pid for pid, rank in ranks_by_pid(self._summary.ranks).items() if rank in ranks}
+            steps = [step for step in steps if step["pid"] in pids]
         return union(
-            (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1))
-            for step in self._summary.steps
-            if step["number"] in numbers
+            (step["start_ns"], max(step["end_ns"], step["start_ns"] + 1)) for step in steps if step["number"] in numbers
         )
 
     # -- predicates ----------------------------------------------------------------------------------------------------
@@ -232,7 +244,7 @@ class _CriteriaCompiler:
         """Return a predicate for each criterion except the window."""
         compilers: dict[str, Callable[[Any], Predicate]] = {
             "steps": self._steps,
-            "ranks": self._ranks,
+            "ranks": self.in_ranks,
             "devices": self._devices,
             "streams": self._streams,
             "threads": self._threads,
@@ -257,7 +269,8 @@ class _CriteriaCompiler:
         self.columns.update(EventSteps.columns)
         return lambda part: np.isin(self._event_steps.of(part), numbers)
 
-    def _ranks(self, wanted: list[int]) -> Predicate:
+    def in_ranks(self, wanted: list[int]) -> Predicate:
+        """Return the predicate of the events of some ranks."""
         merged = self._summary.ranks
         numbers = [rank["rank"] for rank in merged] if merged else [self._summary.rank]
         known = {number for number in numbers if number is not None}

@@ -20,7 +20,7 @@ from service.store.parts import METADATA, TRACK, Flags, Ints, Part, Parts, Track
 from service.streaming.integers import distinct
 from service.trace.errors import NothingSelected
 from service.trace.selection import ALWAYS, Interval, Selection
-from service.trace.summary import ANNOTATION_CATEGORIES, FLOW_PHASES, Key, Summary
+from service.trace.summary import FLOW_PHASES, Key, Summary
 
 AT_ONCE = 64
 """Maximum number of selections in one pass."""
@@ -229,10 +229,8 @@ def _matching(part: Part, compiled: CompiledSelection) -> Flags:
     if compiled.time.is_limited:
         by_start = compiled.selection.straddle == "start"
         flags &= compiled.time.contains(starts) if by_start else compiled.time.overlaps(starts, ends)
-    if compiled.time_with_steps and compiled.selection.closure.annotations:
-        around = part.which("cat", ANNOTATION_CATEGORIES.__contains__) & part.slices
-        around &= part.has("ts_ns") & compiled.time_with_steps.enclosed_by(starts, ends) & ~compiled.excluded(part)
-        flags |= around
+    if compiled.selection.closure.annotations:
+        flags |= compiled.annotations(part)
     return flags
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from service.analysis.answers import (
     Answer,
+    RankResult,
     asked_ranks,
     join_answers,
     parameters_of,
@@ -69,7 +70,6 @@ class AskRanks:
         parameters: values of its parameters.
         selection: selection of the events, as JSON values; None for all.
         of_several: see `rank_answer`.
-        of_cycles: see `rank_answer`.
     """
 
     dataset: str
@@ -78,13 +78,12 @@ class AskRanks:
     parameters: Mapping[str, Any]
     selection: Mapping[str, Any] | None
     of_several: bool
-    of_cycles: bool
 
-    def run(self) -> list[Tables | str]:
-        """Return the tables of each rank, or the reason why there are none."""
+    def run(self) -> list[RankResult]:
+        """Return the result of each rank; see `rank_answer`."""
         return [*map(self._answer, self.ranks)]
 
-    def _answer(self, rank: RankOfTrace) -> Tables | str:
+    def _answer(self, rank: RankOfTrace) -> RankResult:
         question = question_of(self.question)
         parameters = parameters_of(question, self.parameters)
         selection = None if self.selection is None else Selection.parsed(self.selection)
@@ -107,9 +106,7 @@ class AskRanks:
                     step_traces=tuple(_step_trace(dataset, *beside) for beside in rank.step_traces),
                 )
                 with readings.of(ranks_of(trace)[rank.place]) as reading, scope_of(reading) as scope:
-                    return rank_answer(
-                        question, parameters, scope, of_several=self.of_several, of_cycles=self.of_cycles
-                    )
+                    return rank_answer(question, parameters, scope, of_several=self.of_several)
             finally:
                 readings.close()
 
@@ -219,11 +216,11 @@ def analyze(
         str(first): AskRanks(
             dataset.location.url, tuple(ranks[first:end]), question.name,
             parameters.model_dump(mode="json"), None if request.selection is None else request.selection.as_dict(),
-            len(ranks) > 1, asked.cycles > 1,
+            len(ranks) > 1,
         )
         for first, end in batches(len(ranks), workers.count)
     }  # fmt: skip
-    results: list[Tables | str] = [""] * len(ranks)
+    results: list[RankResult] = [""] * len(ranks)
     answered = 0
     for name, outcome in workers.results(tasks):
         if isinstance(outcome, TracedockError):

@@ -5,9 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 
 from service.store.database import END
 from service.trace.summary import GPU_CATEGORIES, Step, key_of
+
+Ints = npt.NDArray[np.int64]
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _STEPS = f"""
@@ -36,3 +40,18 @@ def steps_of(rows: Iterable[tuple[Any, ...]]) -> list[Step]:
         for name, start, end, category, pid, pid_text, tid, tid_text in rows
         if category not in {"gpu_user_annotation", *GPU_CATEGORIES} and (match := _STEP.fullmatch(name))
     ]
+
+
+def merged_steps(steps: Iterable[Step]) -> tuple[Ints, Ints, Ints]:
+    """Return numbers, starts and ends of steps, by start; annotations of a step that overlap, on threads, are one."""
+    merged: list[list[int]] = []
+    latest: dict[int, list[int]] = {}
+    for step in sorted(steps, key=lambda step: (step["start_ns"], -step["end_ns"])):
+        number, start, end = step["number"], step["start_ns"], step["end_ns"]
+        if number in latest and start < max(latest[number][2], latest[number][1] + 1):
+            latest[number][2] = max(latest[number][2], end)
+        else:
+            latest[number] = [number, start, end]
+            merged.append(latest[number])
+    numbers, starts, ends = np.array(merged or np.empty((0, 3)), np.int64).T
+    return numbers, starts, ends

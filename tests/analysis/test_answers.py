@@ -16,7 +16,8 @@ from service.analysis.names import OF_SNAPSHOTS
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import schema_of
 from service.cutting.source import Source
-from service.trace.errors import BadAnalysisRequest, NotApplicable, UnknownAnalysis
+from service.trace.errors import BadAnalysisRequest, NotApplicable, UnknownAnalysis, UnknownChoice
+from service.trace.selection import Selection
 from tests.analysis.conftest import AnswerRows, Ask
 from tests.traces import TraceShape, trace_chunks
 
@@ -174,6 +175,15 @@ def test_ranks_without_an_answer_are_skipped_with_a_reason(ask: Ask) -> None:
     answer = ask("temporal_breakdown", [KERNEL], [OP])
     assert len(answer["breakdown"]) == 1
     assert [row["reason"] for row in answer.answer.skipped] == ["Nothing in this trace runs on a GPU."]
+
+
+def test_ranks_without_the_selected_are_skipped_with_a_reason(ask: Ask) -> None:
+    on_devices = [[{**KERNEL, "args": {"device": device, "stream": 7}}] for device in (0, 1)]
+    answer = ask("temporal_breakdown", *on_devices, selection=Selection(devices=[1]))
+    assert [row["device"] for row in answer["breakdown"]] == [1]
+    assert [row["reason"] for row in answer.answer.skipped] == ["The trace has no device '1'; it has 0."]
+    with pytest.raises(UnknownChoice, match="no device '2'"):
+        ask("temporal_breakdown", *on_devices, selection=Selection(devices=[2]))
 
 
 def test_question_without_any_answer_is_not_applicable(ask: Ask) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -244,22 +245,102 @@ def test_ranks_of_a_merged_trace_equal_separate_ranks(
     paths = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in range(2)]
     merged_trace = merged([read_once(path) for path in paths], tmp_path)
     question = question_of(name)
+    for ranks in (None, [0, 1], [0], [1]):
+        merged_answer = answer_question(
+            question,
+            parameters_of(question, {}),
+            [
+                AnalysisInput(
+                    merged_trace.columns, merged_trace.summary, None if ranks is None else Selection(ranks=ranks)
+                )
+            ],
+            ReadingCache(tmp_path / "spill"),
+        )
+        alone = ask(name, *(path for rank, path in enumerate(paths) if ranks is None or rank in ranks))
+        assert {table: rows.to_pylist() for table, rows in merged_answer.tables.items()} == alone
+
+
+@pytest.mark.parametrize("name", ["steps", "annotations"])
+def test_selected_step_of_a_merged_rank_has_nothing_of_other_ranks(
+    name: str, ask: Ask, read_once: Callable[[Path | str], Source], tmp_path: Path
+) -> None:
+    """The step of rank 0 encloses that of rank 1."""
+    texts = [
+        json.dumps(
+            {
+                "distributedInfo": {"rank": rank, "world_size": 2},
+                "baseTimeNanoseconds": 10**18,
+                "traceEvents": [
+                    event("user_annotation", "ProfilerStep#1", start, dur),
+                    event("cpu_op", "aten::mm", start + 1, 5),
+                    event("user_annotation", "ProfilerStep#2", 200 + start, dur),
+                ],
+            }
+        )
+        for rank, (start, dur) in enumerate([(0, 100), (20, 40)])
+    ]
+    merged_trace = merged([read_once(text) for text in texts], tmp_path)
+    selection = Selection(steps=[1])
+    question = question_of(name)
     merged_answer = answer_question(
         question,
         parameters_of(question, {}),
-        [AnalysisInput(merged_trace.columns, merged_trace.summary)],
+        [AnalysisInput(merged_trace.columns, merged_trace.summary, selection)],
         ReadingCache(tmp_path / "spill"),
     )
-    assert {table: rows.to_pylist() for table, rows in merged_answer.tables.items()} == ask(name, *paths)
+    alone = ask(name, *texts, selection=selection)
+    assert {table: rows.to_pylist() for table, rows in merged_answer.tables.items()} == alone
 
 
 def test_selected_step_equals_the_step_of_the_whole_trace(ask: Ask) -> None:
-    """This holds only for host bounds: device bounds depend on other device work, which the selection leaves out."""
     trace = DATA / "cpu_train_steps.pt.trace.json.gz"
     rows = ask("steps", trace, bounds="host")["steps"]
     for row in rows:
         selected = Selection.parsed({"steps": [row["step"]]})
         assert ask("steps", trace, bounds="host", selection=selected)["steps"] == [row]
+
+
+GPU_TRACES = [
+    *(DATA / f"cuda_{name}.pt.trace.json.gz" for name in ("train_steps", "nccl_rank0_of_1", "graph_replays")),
+    *(pytest.param(real(name), marks=needs_shared) for name in ("v100_ddp_epoch_us", "mi300_resnet_rank0_of_8")),
+]
+
+
+@pytest.mark.parametrize("trace", GPU_TRACES)
+def test_selected_step_lasts_as_long_as_in_the_whole_trace(ask: Ask, trace: Path) -> None:
+    """The work of the steps before it, after which it starts, is not in the selection."""
+    for row in ask("steps", trace)["steps"]:
+        for name, table in (("steps", "steps"), ("step_figures", "steps")):
+            [alone] = ask(name, trace, selection=Selection(steps=[row["step"]]))[table]
+            assert [alone[key] for key in ("step", "start_ns", "end_ns")] == [
+                row[key] for key in ("step", "start_ns", "end_ns")
+            ]
+
+
+@pytest.mark.parametrize("trace", GPU_TRACES)
+@pytest.mark.parametrize("straddle", ["keep", "start", "clip"])
+def test_parts_of_the_time_have_all_time_of_the_steps(ask: Ask, trace: Path, straddle: str) -> None:
+    """Also a part in which a step has only work, since its annotation lies before."""
+    whole = {row["step"]: row["total_ns"] for row in ask("steps", trace)["steps"]}
+    rows = ask("steps", trace)["steps"]
+    first, last = rows[0]["start_ns"], rows[-1]["end_ns"]
+    edges = [first + (last - first) * part // 7 for part in range(8)]
+    found: Counter[int] = Counter()
+    for start, end in pairwise(edges):
+        selection = Selection.parsed({"window": {"start_ns": start, "end_ns": end}, "straddle": straddle})
+        for row in ask("steps", trace, selection=selection)["steps"]:
+            found[row["step"]] += row["total_ns"]
+    assert found == whole
+
+
+def test_annotations_of_a_step_on_two_threads_are_one_step(ask: Ask) -> None:
+    trace = [
+        {**event("user_annotation", f"ProfilerStep#{number}", 100 * number + thread, 99 - 2 * thread), "tid": thread}
+        for number in (0, 1)
+        for thread in (0, 1)
+    ]
+    rows = ask("steps", [*trace, event("cpu_op", "aten::mm", 10, 20)])["steps"]
+    assert [(row["step"], row["total_ns"]) for row in rows] == [(0, 99_000), (1, 99_000)]
 
 
 @pytest.mark.parametrize("bounds", ["host", "device"])

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.analysis.answers import asked_ranks, join_answers, rank_answer, ranks_of
+from service.analysis.answers import RankResult, asked_ranks, join_answers, rank_answer, ranks_of
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.names import OF_SNAPSHOTS
@@ -43,7 +43,7 @@ def main() -> None:
         for name in options.only:
             question = QUESTIONS[name]
             answers = [_answer(question, trace, readings) for trace in traces]
-            if all(isinstance(answer, str) for answer in answers):
+            if not any(isinstance(answer, dict) for answer in answers):
                 sys.stdout.write(f"{name:20} does not apply: {answers[0]}\n")
                 continue
             for count in options.ranks:
@@ -74,10 +74,10 @@ def read(paths: Sequence[Path]) -> Iterator[tuple[list[AnalysisInput], ReadingCa
             readings.close()
 
 
-def _answer(question: Question, trace: AnalysisInput, readings: ReadingCache) -> Tables | str:
+def _answer(question: Question, trace: AnalysisInput, readings: ReadingCache) -> RankResult:
     with readings.of(ranks_of(trace)[0]) as reading, scope_of(reading) as scope:
         try:
-            return rank_answer(question, question.parameters(), scope, of_several=True, of_cycles=False)
+            return rank_answer(question, question.parameters(), scope, of_several=True)
         except TracedockError as error:
             return str(error)
 
@@ -85,7 +85,7 @@ def _answer(question: Question, trace: AnalysisInput, readings: ReadingCache) ->
 def joined(
     question: Question,
     traces: Sequence[AnalysisInput],
-    answers: Sequence[Tables | str],
+    answers: Sequence[RankResult],
     count: int,
     readings: ReadingCache,
 ) -> tuple[float, int]:
@@ -97,7 +97,7 @@ def joined(
     for rank in range(count):
         trace, answer = traces[rank % len(traces)], answers[rank % len(answers)]
         ranks.append(replace(trace, summary=replace(trace.summary, rank=rank), is_base=False))
-        results.append(answer if isinstance(answer, str) else _of_rank(answer, rank, count))
+        results.append(_of_rank(answer, rank, count) if isinstance(answer, dict) else answer)
     if question.compare_sides:
         ranks, results = [*(replace(trace, is_base=True) for trace in ranks), *ranks], [*results, *results]
     started = time.perf_counter()

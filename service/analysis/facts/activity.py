@@ -1,6 +1,7 @@
 """The activity of a rank's devices and host, sorted into the categories of a step's time."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,8 +12,10 @@ import pyarrow as pa
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.launches import calls_of, first_positions
+from service.analysis.facts.rank_steps import RankSteps, rank_steps
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
+from service.store.steps import merged_steps
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
 
 if TYPE_CHECKING:
@@ -97,6 +100,8 @@ class Activity:
         bounds: first start and last end on the host; empty if the host has no slices.
         op_bounds: first start and last end of slices of the category `cpu_exec`; empty if there are none.
         time: time of the selection; None for the whole trace.
+        of_rank: steps of the whole rank; None unless the activity is that of a selection, by the exact rules.
+        selected_steps: numbers of the steps that the selection names; None if it names none.
     """
 
     work: Intervals
@@ -110,6 +115,8 @@ class Activity:
     bounds: list[int]
     op_bounds: list[int]
     time: "IntervalSet | None"
+    of_rank: RankSteps | None
+    selected_steps: Sequence[int] | None
 
 
 def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activity:
@@ -150,8 +157,10 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
                 op_bounds = chosen.bounds()
     bounds = [min(bounds), max(bounds)] if bounds else []
     launched = call_of_work >= 0
+    of_rank = rank_steps(scope) if scope.is_selection and rules == "exact" else None
     return Activity(
-        work, work_categories, devices, launches, launched, steps, numbers, covers, bounds, op_bounds, scope.time
+        work, work_categories, devices, launches, launched, steps, numbers, covers, bounds, op_bounds,
+        scope.time, of_rank, scope.selected_steps,
     )  # fmt: skip
 
 
@@ -184,9 +193,8 @@ def category_of(name: str, rules: Rules) -> int:
 
 def steps_of(scope: Scope) -> tuple[Ints, Intervals]:
     """Return the numbers and the annotations of a rank's steps, in order of time."""
-    starts, ends = [step["start_ns"] for step in scope.steps], [step["end_ns"] for step in scope.steps]
-    numbers = np.array([step["number"] for step in scope.steps], np.int64)
-    return numbers, Intervals(np.array(starts, np.int64), np.array(ends, np.int64))
+    numbers, starts, ends = merged_steps(scope.steps)
+    return numbers, Intervals(starts, ends)
 
 
 def _calls_of_work(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:

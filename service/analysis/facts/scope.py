@@ -118,6 +118,11 @@ class Scope:
         return self._database.time
 
     @property
+    def selected_steps(self) -> Sequence[int] | None:
+        """Numbers of the steps that the selection names; None if it names none."""
+        return self._database.selection.steps if self._database.selection else None
+
+    @property
     def subject(self) -> str:
         """What the events belong to, as a text for messages."""
         return "this selection" if self.is_selection else "this trace"

@@ -1,6 +1,6 @@
 """Time windows of a rank's steps: by the host's annotations, or until the devices finish the work launched in them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from service.analysis.facts.activity import Activity, Rules
 from service.analysis.facts.intervals import Ints
+from service.analysis.facts.rank_steps import NEVER, RankSteps, ends_of_work, steps_at
 from service.analysis.parameters import Parameters
 from service.trace.errors import NotApplicable
 
@@ -64,13 +65,17 @@ class Windows:
 
     def first(self, count: int) -> "Windows":
         """Return the first steps."""
-        return Windows(*(column[:count] for column in vars(self).values()))
+        return self.only(slice(count))
+
+    def only(self, chosen: Any) -> "Windows":
+        """Return the steps at some indices, or those that a mask flags."""
+        return Windows(*(column[chosen] for column in vars(self).values()))
 
     def within(self, time: "IntervalSet") -> "Windows":
         """Return the parts of the steps in the time of a selection; steps without one are left out."""
-        rows = np.flatnonzero(time.overlaps(self.starts, self.ends))
-        starts, ends = time.clipped(self.starts[rows], self.ends[rows])
-        return Windows(self.numbers[rows], starts, ends, self.host_starts[rows], self.host_ends[rows])
+        inside = self.only(time.overlaps(self.starts, self.ends))
+        starts, ends = time.clipped(inside.starts, inside.ends)
+        return replace(inside, starts=starts, ends=ends)
 
     def labels(self) -> list[int | None]:
         """Return the numbers of steps for tables: None for a trace without steps."""
@@ -78,19 +83,39 @@ class Windows:
 
 
 def windows_of(activity: Activity, parameters: StepParameters) -> Windows:
-    """Return the steps of a rank, cut to the time of the selection; without steps, one window over its whole activity.
+    """Return the steps of a rank; without steps, one window over its whole activity.
+
+    Steps of a selection are those of the whole rank, cut to the time of the selection.
 
     Raises:
         NotApplicable: the rank has no activity, or none of its steps lies in the selected time.
     """
-    windows = _on_host(activity.numbers, activity.steps.starts, activity.steps.ends)
-    if not len(windows):
-        windows = _whole_trace(activity, parameters)
-    if parameters.bounds == "device":
-        windows = _on_devices(activity, windows, parameters)
+    of_rank = activity.of_rank
+    if of_rank is not None and len(chosen := _chosen(activity, of_rank)):
+        windows = _on_host(of_rank.numbers, of_rank.starts, of_rank.ends)
+        if parameters.bounds == "device" and (of_rank.work_ends != NEVER).any():
+            windows = _until_work_ends(windows, of_rank.work_ends, of_rank.work_before)
+        windows = windows.only(np.isin(windows.numbers, chosen))
+    else:
+        windows = _on_host(activity.numbers, activity.steps.starts, activity.steps.ends)
+        if not len(windows):
+            windows = _whole_trace(activity, parameters)
+        if parameters.bounds == "device":
+            windows = _on_devices(activity, windows, parameters)
     if activity.time and not len(windows := windows.within(activity.time)):
         raise NotApplicable("No step lies in the selected time.")
     return windows.first(len(windows) - 1) if parameters.last_step == "drop" and len(windows) > 1 else windows
+
+
+def _chosen(activity: Activity, of_rank: RankSteps) -> Ints:
+    """Return the numbers of the steps that a selection is about.
+
+    In a window, work may run whose step is annotated before it. Otherwise, a selection is about the steps of which it
+    has the annotations.
+    """
+    if activity.selected_steps is not None:
+        return np.array(activity.selected_steps, np.int64)
+    return of_rank.numbers if activity.time and activity.time.is_limited else activity.numbers
 
 
 def _on_host(numbers: Ints, starts: Ints, ends: Ints) -> Windows:
@@ -107,24 +132,23 @@ def _whole_trace(activity: Activity, parameters: StepParameters) -> Windows:
 
 
 def _on_devices(activity: Activity, host: Windows, parameters: StepParameters) -> Windows:
-    """Extend steps to the end of their work on devices; each starts no sooner than the previous step ends."""
+    """Extend steps to the end of their work on devices; see `_until_work_ends`."""
     tensorboard = parameters.rules == "tensorboard"
     work, steps = activity.work, _steps_of_work(activity, host, whole=tensorboard)
     inside = steps >= 0
     if not inside.any():
         return host
-    work_ends = np.full(len(host), np.iinfo(np.int64).min)
-    np.maximum.at(work_ends, steps[inside], work.ends[inside])
-    previous = int(host.starts[0])
-    if (steps == 0).any():
-        before = work.ends[~inside & (work.ends < work.starts[steps == 0].min())]
-        previous = max(previous, int(before.max())) if len(before) else previous
-    starts, ends = host.starts.tolist(), host.ends.tolist()
+    windows = _until_work_ends(host, *ends_of_work(steps, len(host), work.starts, work.ends))
+    return windows.first(_complete_steps(np.bincount(steps[inside], minlength=len(host)))) if tensorboard else windows
+
+
+def _until_work_ends(host: Windows, work_ends: Ints, work_before: int) -> Windows:
+    """Extend steps to the end of their work; each starts no sooner than the previous step and its work end."""
+    starts, ends, previous = host.starts.tolist(), host.ends.tolist(), work_before
     for step, work_end in enumerate(work_ends.tolist()):
         starts[step] = max(previous, starts[step])
         ends[step] = previous = max(starts[step], ends[step], work_end)
-    windows = Windows(host.numbers, np.array(starts), np.array(ends), host.starts, host.ends)
-    return windows.first(_complete_steps(np.bincount(steps[inside], minlength=len(host)))) if tensorboard else windows
+    return Windows(host.numbers, np.array(starts), np.array(ends), host.starts, host.ends)
 
 
 def _steps_of_work(activity: Activity, host: Windows, *, whole: bool) -> Any:
@@ -139,8 +163,7 @@ def _steps_of_work(activity: Activity, host: Windows, *, whole: bool) -> Any:
         steps = np.searchsorted(host.host_starts, calls.starts, side="right") - 1
         return np.where(activity.launched & (steps >= 0) & (calls.ends <= host.host_ends[steps]), steps, -1)
     starts = np.where(activity.launched, calls.starts, activity.work.starts)
-    steps = np.searchsorted(host.host_starts, starts, side="right") - 1
-    return np.where((steps >= 0) & (starts < host.host_ends[steps]), steps, -1)
+    return steps_at(host.host_starts, host.host_ends, starts)
 
 
 def _complete_steps(launched: Any) -> int:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from service.analysis.answers import (
+    RankResult,
     asked_ranks,
     join_answers,
     parameters_of,
@@ -17,7 +18,6 @@ from service.analysis.answers import (
     rank_answer,
 )
 from service.analysis.facts.scope import Scope, scope_of
-from service.analysis.question import Tables
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import Page
 from service.fleet.asking import batches
@@ -41,7 +41,6 @@ class AnswerRanks:
         question: name of the question.
         parameters: values of its parameters.
         of_several: see `rank_answer`.
-        of_cycles: see `rank_answer`.
         folder: the server's data folder.
     """
 
@@ -49,17 +48,16 @@ class AnswerRanks:
     question: str
     parameters: Mapping[str, Any]
     of_several: bool
-    of_cycles: bool
     folder: str
 
-    def run(self) -> list[Tables | str]:
-        """Return the tables of each rank, or the reason why there are none."""
+    def run(self) -> list[RankResult]:
+        """Return the result of each rank; see `rank_answer`."""
         check_folder(self.folder)
         question = question_of(self.question)
         parameters = parameters_of(question, self.parameters)
 
-        def answer(scope: Scope) -> Tables | str:
-            return rank_answer(question, parameters, scope, of_several=self.of_several, of_cycles=self.of_cycles)
+        def answer(scope: Scope) -> RankResult:
+            return rank_answer(question, parameters, scope, of_several=self.of_several)
 
         with _readings() as readings:
             return [_asked(readings, rank, answer) for rank in self.ranks]
@@ -81,9 +79,9 @@ async def answer_on_cluster(task: AnswerTask, connection: ClusterConnection, fol
     question = question_of(task.question)
     parameters = parameters_of(question, task.parameters)
     asked = await asyncio.to_thread(lambda: asked_ranks(question, [trace.asked() for trace in task.traces]))
-    several, cycles = len(asked.inputs) > 1, asked.cycles > 1
+    several = len(asked.inputs) > 1
     tasks = [
-        AnswerRanks(asked.inputs[first:end], question.name, parameters.model_dump(mode="json"), several, cycles, folder)
+        AnswerRanks(asked.inputs[first:end], question.name, parameters.model_dump(mode="json"), several, folder)
         for first, end in batches(len(asked.inputs), workers)
     ]
     results = await _results(tasks, connection)
@@ -97,7 +95,7 @@ async def answer_on_cluster(task: AnswerTask, connection: ClusterConnection, fol
     return await asyncio.to_thread(joined)
 
 
-async def _results(tasks: Sequence[AnswerRanks], connection: ClusterConnection) -> list[Tables | str]:
+async def _results(tasks: Sequence[AnswerRanks], connection: ClusterConnection) -> list[RankResult]:
     """Run tasks, and return the results of all ranks in order; the first error cancels the rest."""
     running = [asyncio.ensure_future(connection.run(task, priority=PRIORITY)) for task in tasks]
     try:
