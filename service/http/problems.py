@@ -101,6 +101,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.AnalysisError: 422,
     errors.RequestError: 422,
     errors.BodyNotJson: 415,
+    errors.BadRange: 416,
 }
 
 

@@ -80,7 +80,8 @@ TracedockError
 ├── RequestError                 a request that violates the contract of its route
 │   ├── UnknownParameter         an unknown query parameter
 │   ├── RepeatedParameter        several values of a query parameter that takes one
-│   └── BodyNotJson              a body of another content type than JSON
+│   ├── BodyNotJson              a body of another content type than JSON
+│   └── BadRange                 a range without a byte of the file
 ├── DeadlineExceeded             work that took longer than its timeout
 ├── JobDied                      the job process died before it returned a result
 ├── Cancelled                    a job that a client cancelled
@@ -656,6 +657,12 @@ class BodyNotJson(RequestError):
     """The content type of the body is not JSON."""
 
     code, title = "body_not_json", "The body is not JSON"
+
+
+class BadRange(RequestError):
+    """The file has no byte of a range that the request asks for."""
+
+    code, title = "bad_range", "The file has no such range"
 
 
 class JobDied(TracedockError):

@@ -60,6 +60,8 @@ def test_file_is_attached_listed_read_and_deleted(server: Server, run: tuple[str
     assert file.headers["repr-digest"] == repr_digest(hashlib.sha256(b"notes").hexdigest())
     part = server.api.get(f"/attachments/{of_trace['id']}/file", headers={"Range": "bytes=1-2"})
     assert (part.status_code, part.content) == (206, b"ot")
+    lacking = server.api.get(f"/attachments/{of_trace['id']}/file", headers={"Range": "bytes=5-"})
+    assert (code_of(lacking), lacking.headers["content-range"]) == ((416, "bad_range"), "bytes */5")
     current = server.api.get(f"/attachments/{of_trace['id']}/file", headers={"If-None-Match": file.headers["etag"]})
     assert current.status_code == 304
 

@@ -331,3 +331,17 @@ def test_malformed_range_is_ignored(server: Server, trace: str, malformed: str) 
     assert (answer.status_code, answer.content) == (200, whole.content)
     for valid, expected in (("bytes=2-3, -1", 206), ("Bytes=0-", 206), (f"bytes={len(whole.content)}-", 416)):
         assert server.api.get(path, headers={"Range": valid}).status_code == expected
+
+
+@pytest.mark.parametrize("form", ["original", "parquet"])
+@pytest.mark.parametrize("span", ["{size}-", "99999999999-", "-0"])
+def test_range_that_a_file_lacks_is_refused_with_its_size(server: Server, trace: str, form: str, span: str) -> None:
+    path = f"/traces/{trace}/download?format={form}"
+    size = len(server.api.get(path).content)
+    lacking = {"Range": f"bytes={span.format(size=size)}"}
+    answer = server.api.get(path, headers=lacking)
+    assert (answer.status_code, answer.headers["content-type"]) == (416, "application/problem+json")
+    assert (answer.json()["code"], answer.json()["size"]) == ("bad_range", size)
+    assert answer.headers["content-range"] == f"bytes */{size}"
+    head = server.api.head(path, headers=lacking)
+    assert (head.status_code, head.headers["content-range"], head.content) == (416, f"bytes */{size}", b"")

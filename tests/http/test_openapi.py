@@ -303,6 +303,8 @@ def test_uploads_have_binary_bodies(document: Json) -> None:
         ("downloadTrace", "200", ["octet-stream", "gzip", "protobuf", "json", "vnd.apache.parquet"]),
         ("downloadTrace", "206", ["octet-stream", "vnd.apache.parquet", "byteranges"]),
         ("downloadTrace", "304", []),
+        ("downloadTrace", "416", ["problem+json"]),
+        ("downloadAttachment", "416", ["problem+json"]),
         ("analyzeGroupOperators", "304", []),
         ("getTraceReport", "200", ["html", "markdown"]),
         ("getMetrics", "200", ["plain"]),

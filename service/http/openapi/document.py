@@ -14,7 +14,7 @@ from service.http.authentication import cookie_name
 from service.http.declarations import Declaration, declaration_of
 from service.http.hosts import SAFE
 from service.http.openapi.analyses import describe_analyses
-from service.http.openapi.fragments import Json, described, header_fields, header_parameter
+from service.http.openapi.fragments import PROBLEM, Json, described, header_fields, header_parameter
 from service.http.openapi.sharing import share_enums, share_parameters
 from service.http.openapi.tidying import tidied
 from service.http.problems import problem_kinds
@@ -184,7 +184,7 @@ def _error_code() -> Json:
 def _problem_response(status: str, text: str) -> Json:
     response: Json = {
         "description": text,
-        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": PROBLEM,
     }
     if status == "401":
         response["headers"] = header_fields({"WWW-Authenticate": "`Bearer`"})

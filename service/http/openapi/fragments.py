@@ -54,6 +54,13 @@ NOT_MODIFIED: Json = {
     "description": "The client has the current representation",
     "headers": header_fields({"ETag": "the tag of the representation"}),
 }
+PROBLEM: Json = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+"""The content of an error response."""
+BAD_RANGE: Json = {
+    "description": "The file has no such range",
+    "content": PROBLEM,
+    "headers": header_fields({"Content-Range": "the size of the file, like `bytes */4096`"}),
+}
 NDJSON_ROWS = described("a JSON object for each row, on a line of its own", TEXT)
 CSV_ROWS = described("a header line, then a line for each row (RFC 4180)", TEXT)
 ARROW_STREAM = described("an Arrow IPC stream; the metadata of its fields has units and descriptions", BINARY)

@@ -69,6 +69,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
         "headers": fragments.header_fields({"Content-Range": "the part, and the size of the whole"}),
     },
     304: fragments.NOT_MODIFIED,
+    416: fragments.BAD_RANGE,
 }
 
 router = ApiRouter(tags=["attachments"])

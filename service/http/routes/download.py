@@ -77,6 +77,7 @@ _CONTENTS: dict[int | str, dict[str, Any]] = {
         "headers": fragments.header_fields({"Content-Range": "the part, and the size of the whole"}),
     },
     304: fragments.NOT_MODIFIED,
+    416: fragments.BAD_RANGE,
 }
 
 router = ApiRouter(prefix="/traces", tags=["traces"])
