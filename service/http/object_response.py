@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from io import BufferedReader
 from typing import Any
 
-from fastapi.responses import FileResponse
 from starlette.types import Send
 
+from service.http.file_download import FileDownload
 from service.store.external_objects import ExternalObject
 
 PIECE = 1 << 20
 """Bytes of a piece of the body."""
 
 
-class ObjectResponse(FileResponse):
+class ObjectResponse(FileDownload):
     """A response with an object of a bucket.
 
     The server reads the object itself, rather than to redirect the client to the bucket: so each part is checked to be
@@ -27,7 +27,7 @@ class ObjectResponse(FileResponse):
     Args:
         stored: the object.
         kept_ns: when it became a trace, as nanoseconds since the epoch; it has not changed since.
-        options: those of `FileResponse`; the headers have an ETag.
+        options: those of `FileDownload`.
     """
 
     chunk_size = PIECE

@@ -102,6 +102,7 @@ STATUS: dict[type[errors.TracedockError], int] = {
     errors.RequestError: 422,
     errors.BodyNotJson: 415,
     errors.BadRange: 416,
+    errors.PreconditionFailed: 412,
 }
 
 

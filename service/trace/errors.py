@@ -81,7 +81,8 @@ TracedockError
 │   ├── UnknownParameter         an unknown query parameter
 │   ├── RepeatedParameter        several values of a query parameter that takes one
 │   ├── BodyNotJson              a body of another content type than JSON
-│   └── BadRange                 a range without a byte of the file
+│   ├── BadRange                 a range without a byte of the file
+│   └── PreconditionFailed       a file that is not the one that the request names
 ├── DeadlineExceeded             work that took longer than its timeout
 ├── JobDied                      the job process died before it returned a result
 ├── Cancelled                    a job that a client cancelled
@@ -663,6 +664,12 @@ class BadRange(RequestError):
     """The file has no byte of a range that the request asks for."""
 
     code, title = "bad_range", "The file has no such range"
+
+
+class PreconditionFailed(RequestError):
+    """A condition of the request does not hold for the file."""
+
+    code, title = "precondition_failed", "A condition of the request does not hold"
 
 
 class JobDied(TracedockError):

@@ -63,7 +63,9 @@ def test_file_is_attached_listed_read_and_deleted(server: Server, run: tuple[str
     lacking = server.api.get(f"/attachments/{of_trace['id']}/file", headers={"Range": "bytes=5-"})
     assert (code_of(lacking), lacking.headers["content-range"]) == ((416, "bad_range"), "bytes */5")
     current = server.api.get(f"/attachments/{of_trace['id']}/file", headers={"If-None-Match": file.headers["etag"]})
-    assert current.status_code == 304
+    assert (current.status_code, current.headers["repr-digest"]) == (304, file.headers["repr-digest"])
+    other = server.api.get(f"/attachments/{of_trace['id']}/file", headers={"If-Match": '"another"'})
+    assert code_of(other) == (412, "precondition_failed")
 
     for attachment in (of_run, of_trace):
         assert server.api.delete(f"/attachments/{attachment['id']}").status_code == 204

@@ -151,6 +151,7 @@ def test_downloads_have_ranges_tags_and_digests(server: Server, bucket: Location
     assert several.status_code == 206
     assert content[2_000_000:2_000_004] in several.content
     assert server.api.get(path, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
+    assert server.api.get(path, headers={"If-Match": '"other"'}).status_code == 412
     stale = server.api.get(path, headers={"Range": "bytes=0-3", "If-Range": '"other"'})
     assert (stale.status_code, len(stale.content)) == (200, len(content))
 

@@ -345,3 +345,50 @@ def test_range_that_a_file_lacks_is_refused_with_its_size(server: Server, trace:
     assert answer.headers["content-range"] == f"bytes */{size}"
     head = server.api.head(path, headers=lacking)
     assert (head.status_code, head.headers["content-range"], head.content) == (416, f"bytes */{size}", b"")
+
+
+# -- conditions ----------------------------------------------------------------------------------------------------
+
+LONG_AGO, LATER = "Sun, 06 Nov 1994 08:49:37 GMT", "Fri, 31 Dec 2094 23:59:59 GMT"
+
+
+@pytest.mark.parametrize("form", ["original", "parquet"])
+@pytest.mark.parametrize(
+    ("conditions", "status"),
+    [
+        ({"If-Match": "{etag}"}, 200),
+        ({"If-Match": '"another", {etag}'}, 200),
+        ({"If-Match": "*"}, 200),
+        ({"If-Match": '"another"'}, 412),
+        ({"If-Match": "W/{etag}"}, 412),
+        ({"If-Match": '"another"', "If-None-Match": "{etag}"}, 412),
+        ({"If-Match": "{etag}", "If-None-Match": "{etag}"}, 304),
+        ({"If-Match": "{etag}", "If-Unmodified-Since": LONG_AGO}, 200),
+        ({"If-Match": '"another"', "Range": "bytes=0-3"}, 412),
+        ({"If-Match": "{etag}", "Range": "bytes=0-3"}, 206),
+        ({"If-Unmodified-Since": LONG_AGO}, 412),
+        ({"If-Unmodified-Since": "Sunday, 06-Nov-94 08:49:37 GMT"}, 412),
+        ({"If-Unmodified-Since": "Sun Nov  6 08:49:37 1994"}, 412),
+        ({"If-Unmodified-Since": "{last_modified}"}, 200),
+        ({"If-Unmodified-Since": LATER}, 200),
+        ({"If-Unmodified-Since": "long ago"}, 200),
+        ({"If-Unmodified-Since": f"Sun, {10**20} Nov 1994 08:49:37 GMT"}, 200),
+    ],
+)
+def test_file_is_sent_if_the_conditions_hold(
+    server: Server, trace: str, form: str, conditions: dict[str, str], status: int
+) -> None:
+    path = f"/traces/{trace}/download?format={form}"
+    head = server.api.head(path).headers
+    values = {"etag": head["etag"], "last_modified": head["last-modified"]}
+    fields = {name: value.format_map(values) for name, value in conditions.items()}
+    answer = server.api.get(path, headers=fields)
+    assert answer.status_code == status
+    assert status != 412 or answer.json()["code"] == "precondition_failed"
+    assert server.api.head(path, headers=fields).status_code == status
+
+
+def test_if_match_may_be_several_fields(server: Server, trace: str) -> None:
+    path = f"/traces/{trace}/download"
+    fields = [("If-Match", '"another"'), ("If-Match", server.api.head(path).headers["etag"])]
+    assert server.api.get(path, headers=fields).status_code == 200

@@ -49,6 +49,10 @@ DIGESTS = [
     header_parameter("Content-Digest", "digest of the body, like `sha-256=:BASE64:`, to verify"),
 ]
 """Header fields of a request whose body is a file."""
+IF_MATCH = header_parameter("If-Match", "ETags that the file may have, or `*`: 412 if it has another")
+IF_UNMODIFIED_SINCE = header_parameter(
+    "If-Unmodified-Since", "an HTTP date, without `If-Match`: 412 if the file was modified later"
+)
 IF_NONE_MATCH = header_parameter("If-None-Match", "ETags of representations that the client has: 304 if one is current")
 NOT_MODIFIED: Json = {
     "description": "The client has the current representation",

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import Path, Query, Request, Response
-from fastapi.responses import FileResponse
 
 from service.formats.attachments import HEAD_SIZE, attachment_kind
 from service.formats.execution_trace import ExecutionTraceFile
@@ -18,10 +17,11 @@ from service.http.cursors import cursor_of, read_cursor
 from service.http.declarations import declares
 from service.http.digests import digests_of, repr_digest
 from service.http.file_body import receive_file
+from service.http.file_download import FileDownload
 from service.http.openapi import fragments
 from service.http.presenters import attachment_object
 from service.http.resource_parameters import AttachmentId, Cursor, GroupId, Limit, TraceId
-from service.http.responses import has_current, json_response
+from service.http.responses import json_response
 from service.http.routers import ApiRouter
 from service.http.routes.analysis import source_of
 from service.http.services import Services, ServicesDep
@@ -59,6 +59,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
             {
                 "Content-Disposition": "the name of the file",
                 "ETag": "the tag of the file",
+                "Last-Modified": "when the file was written",
                 "Repr-Digest": "the SHA-256 of the file",
             }
         ),
@@ -184,23 +185,21 @@ def get_attachment(attachment_id: AttachmentId, services: ServicesDep) -> Respon
     responses=_FILE,
     openapi_extra={
         "parameters": [
-            fragments.IF_NONE_MATCH,
+            *(fragments.IF_MATCH, fragments.IF_UNMODIFIED_SINCE, fragments.IF_NONE_MATCH),
             fragments.header_parameter("Range", "part of the file, like `bytes=0-1023`"),
         ]
     },
 )
-def download_attachment(attachment_id: AttachmentId, request: Request, services: ServicesDep) -> Response:
+def download_attachment(attachment_id: AttachmentId, services: ServicesDep) -> Response:
     """Return the bytes as they were sent; 304 if the ETag matches."""
     attachment = services.attachments.get(attachment_id)
     headers = {"ETag": f'"{attachment.sha256}"', "Repr-Digest": repr_digest(attachment.sha256)}
-    if has_current(request, attachment.sha256):
-        return Response(status_code=304, headers=headers)
     path = services.attachments.path(attachment_id)
     try:
         status = path.stat()
     except FileNotFoundError as error:
         raise _is_gone(attachment_id) from error
-    return FileResponse(path, filename=attachment.name, media_type=BINARY, headers=headers, stat_result=status)
+    return FileDownload(path, filename=attachment.name, media_type=BINARY, headers=headers, stat_result=status)
 
 
 @router.get(

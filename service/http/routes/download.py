@@ -7,17 +7,17 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import Query, Request, Response
-from fastapi.responses import FileResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from service.formats.names import child_name, listed, stem
 from service.http import shapes
 from service.http.digests import repr_digest
+from service.http.file_download import FileDownload
 from service.http.object_response import ObjectResponse
 from service.http.openapi import fragments
 from service.http.problems import as_problem
 from service.http.resource_parameters import TraceId
-from service.http.responses import has_current
 from service.http.routers import ApiRouter
 from service.http.selection_parameters import Selected
 from service.http.services import Services, ServicesDep
@@ -67,6 +67,7 @@ _CONTENTS: dict[int | str, dict[str, Any]] = {
             {
                 "Content-Disposition": "the file name of the download",
                 "ETag": "the tag of `original` or `parquet`",
+                "Last-Modified": "when `original` or `parquet` was written",
                 "Repr-Digest": "the SHA-256 of `original`",
             }
         ),
@@ -91,7 +92,7 @@ router = ApiRouter(prefix="/traces", tags=["traces"])
     responses=_CONTENTS,
     openapi_extra={
         "parameters": [
-            fragments.IF_NONE_MATCH,
+            *(fragments.IF_MATCH, fragments.IF_UNMODIFIED_SINCE, fragments.IF_NONE_MATCH),
             fragments.header_parameter("Range", "part of `original` or `parquet`, like `bytes=0-1023`"),
         ]
     },
@@ -136,10 +137,10 @@ def download_trace(
             f"The original order of events is written as {listed(DOCUMENTS)}, and not as {form}.", formats=DOCUMENTS
         )
     if form == "original":
-        return _original(trace, request, services)
+        return _original(trace, services)
     trace = services.trace_operations.ready(trace_id)
     if form == "parquet":
-        return _columns(trace, request, services)
+        return _columns(trace, services)
     headers = _attachment(file_name(trace.name, form, cut=selection is not None, redact=redact))
     if request.method == "HEAD":
         head = Response(media_type=MEDIA_TYPES[form], headers=headers)
@@ -211,11 +212,9 @@ def _attachment(name: str) -> dict[str, str]:
     return {"Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}"}
 
 
-def _original(trace: Trace, request: Request, services: Services) -> Response:
+def _original(trace: Trace, services: Services) -> Response:
     services.originals.check_served(trace)
     headers = {"ETag": f'"{trace.sha256}"', "Repr-Digest": repr_digest(trace.sha256)}
-    if has_current(request, trace.sha256):
-        return Response(status_code=304, headers=headers)
     if stored := services.originals.object_of(trace):
         return ObjectResponse(
             stored, trace.created_ns, filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers
@@ -226,12 +225,16 @@ def _original(trace: Trace, request: Request, services: Services) -> Response:
             open_unchanged(path, trace.path_mark),
             filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers,
         )  # fmt: skip
-    if not path.exists():
-        raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.")
-    return FileResponse(path, filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers)
+    try:
+        status = path.stat()
+    except FileNotFoundError as error:
+        raise NotReady(f"The bytes of the trace {trace.id} are gone from the data folder.") from error
+    return FileDownload(
+        path, filename=trace.name, media_type=MEDIA_TYPES["original"], headers=headers, stat_result=status
+    )
 
 
-class _OpenFileResponse(FileResponse):
+class _OpenFileResponse(FileDownload):
     """A response with an open file, even if the path of that file names another one by now."""
 
     def __init__(self, file: int, **options: Any) -> None:
@@ -246,14 +249,11 @@ class _OpenFileResponse(FileResponse):
             os.close(self._file)
 
 
-def _columns(trace: Trace, request: Request, services: Services) -> Response:
+def _columns(trace: Trace, services: Services) -> Response:
     path = services.folder.columns_of(trace.id) / EVENTS
     if not path.exists():
         raise NotReady(f"The trace {trace.id} was read by a version that kept no columns, or the columns were removed.")
     status = path.stat()
-    tag = f"{status.st_mtime_ns:x}-{status.st_size:x}"
-    headers = {"ETag": f'"{tag}"'}
-    if has_current(request, tag):
-        return Response(status_code=304, headers=headers)
+    headers = {"ETag": f'"{status.st_mtime_ns:x}-{status.st_size:x}"'}
     name = file_name(trace.name, "parquet")
-    return FileResponse(path, filename=name, media_type=MEDIA_TYPES["parquet"], headers=headers, stat_result=status)
+    return FileDownload(path, filename=name, media_type=MEDIA_TYPES["parquet"], headers=headers, stat_result=status)
