@@ -151,6 +151,8 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
         values = parameters_of(question, parameters) if question else None
         if base and not (question and question.compare_sides):
             raise BadAnalysisRequest(f"{name} does not compare two sides; it takes no base.")
+        if base or not (question and question.compare_sides):  # otherwise, each file is a side
+            files, base = _distinct(files), _distinct(base)
         if base_selection is not None and not base:
             raise BadAnalysisRequest("The selection of the base needs a base.")
         of_files = None if selection is None else Selection.parsed(selection)
@@ -174,6 +176,11 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
             on_tables([*question.tables])
             tables = [table] if table else []
             return answer_question(question, values, traces, readings, tables).form(form, tables)
+
+
+def _distinct(files: Sequence[Path]) -> list[Path]:
+    """Return the files, each once."""
+    return [*{file.resolve(): file for file in files}.values()]
 
 
 def _step_traces(snapshot: Source, sources: Sequence[Source]) -> tuple[StepTrace, ...]:
@@ -202,6 +209,7 @@ def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -
     from service.trace.selection import Selection
 
     parsed = None if selection is None else Selection.parsed(selection)
+    files = _distinct(files)
     with _workspace() as work, _ingested(files, work) as (_, sources):
         traces = [
             AnalysisInput(

@@ -53,6 +53,22 @@ def test_analyze_takes_several_files_without_a_server(run: Run, files: list[Path
     assert all(int(line[names.index("span_ns")]) > 0 for line in lines)
 
 
+def test_file_that_is_named_twice_is_analysed_once(run: Run, files: list[Path]) -> None:
+    other_name = files[0].parent / ".." / files[0].parent.name / files[0].name
+    again, base = ("--with", str(other_name)), ("--base", str(files[1]))
+
+    def answer(name: str, *options: str) -> tuple[object, object]:
+        whole = json.loads(run("analyze", str(files[0]), name, *options, "-f", "json").stdout)
+        return whole["tables"], whole["cycles"]
+
+    assert answer("temporal_breakdown", *again) == answer("temporal_breakdown")
+    assert answer("compare", *again, *base, *base) == answer("compare", *base)
+
+
+def test_file_is_compared_with_itself(run: Run, files: list[Path]) -> None:
+    assert run("analyze", str(files[0]), "compare", "--with", str(files[0])).exit_code == 0
+
+
 def test_file_of_a_snapshot_has_the_steps_of_the_trace_beside_it(run: Run, tmp_path: Path) -> None:
     snapshot, trace = tmp_path / "memory_rank0.pickle", tmp_path / "rank0.json"
     snapshot.write_bytes(pickled(SMALL))

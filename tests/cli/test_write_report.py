@@ -34,6 +34,7 @@ def test_report_on_several_files_is_one_on_a_run(run: Run, files: list[Path]) ->
     assert result.exit_code == 0, result.stderr
     assert "## Late ranks" in result.stdout
     assert f"`tracedock analyze {files[0]} collectives --with {files[1]}`" in result.stdout
+    assert run("report", str(files[0]), "--with", str(files[1]), "--with", str(files[0])).stdout == result.stdout
 
 
 @pytest.mark.parametrize(("name", "start"), [("r.html", "<!doctype html>"), ("r.md", "# gpt")])

@@ -155,6 +155,20 @@ def test_analysis_of_several_ranks_lists_the_skipped_ranks(server: Server, ranks
     assert "GPU" in skipped["reason"]
 
 
+def test_trace_that_is_named_twice_is_analysed_once(server: Server, ranks: list[str]) -> None:
+    def answer(name: str, **parameters: Any) -> dict[str, Any]:
+        whole = ask(server, ranks[0], name, **parameters).json()
+        return {key: whole[key] for key in ("tables", "cycles")}
+
+    assert answer("temporal_breakdown", traces=ranks[0]) == answer("temporal_breakdown")
+    assert answer("collectives", traces=[ranks[1], *ranks]) == answer("collectives", traces=ranks[1])
+    assert answer("compare", traces=ranks[0], base=[ranks[1], ranks[1]]) == answer("compare", base=ranks[1])
+
+
+def test_trace_is_compared_with_itself(server: Server, ranks: list[str]) -> None:
+    assert ask(server, ranks[0], "compare", traces=ranks[0]).status_code == 200
+
+
 def test_ranks_of_a_merged_trace_are_distinguished(server: Server, ranks: list[str]) -> None:
     job = server.api.post("/traces/merge", params={"wait": PATIENCE_S}, json={"traces": ranks, "align": "none"}).json()
     [merged] = job["result"]["traces"]

@@ -155,7 +155,7 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     ``compare`` takes exactly two sides: the traces of ``base``, and all other traces. Without ``base``, it takes two
     traces, and the first is the base. A selection is of both sides, unless ``base_selection`` is given.
 
-    ``wait`` waits for traces that are not ready.
+    A trace that is named again is analysed once. ``wait`` waits for traces that are not ready.
     """
     question = question_of(name)
     request.scope[ROUTE_PATH] = request.scope["route"].path.replace("{name}", name)
@@ -169,7 +169,9 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     selection_of_base = _selection_of_base(base, base_selection, selection)
     groups = services.group_operations
     await groups.settle([*ids, *(base or ())], wait)
-    base_ids = [base_id for reference in base or () for base_id in groups.side(reference)]
+    base_ids = dict.fromkeys(base_id for reference in base or () for base_id in groups.side(reference))
+    if base or not question.compare_sides:  # otherwise, each trace is a side
+        ids = list(dict.fromkeys(ids))
     sources = [source_of(services, source_id, selection) for source_id in ids]
     sources += [source_of(services, base_id, selection_of_base, is_base=True) for base_id in base_ids]
     etag = _etag(sources, name, parameters, [form, *chosen, limit, offset])
