@@ -141,6 +141,22 @@ def test_head_of_a_download_starts_no_process(server: Server, large: str, form: 
     assert exports(server) == []
 
 
+@pytest.mark.parametrize("form", ["json", "json.gz", "pftrace"])
+@pytest.mark.parametrize(
+    ("selection", "status"), [({"streams": "0/9"}, 422), ({"steps": 999}, 422), ({"phases": "X"}, 200)]
+)
+def test_head_of_a_selection_answers_as_get_does(
+    server: Server, large: str, form: str, selection: dict[str, Any], status: int
+) -> None:
+    path, params = f"/traces/{large}/download", {"format": form, **selection}
+    with server.api.stream("GET", path, params=params) as answer:
+        expected = {name: answer.headers.get(name) for name in ("content-type", "content-disposition")}
+    head = server.api.head(path, params=params)
+    assert (answer.status_code, head.status_code, head.content) == (status, status, b"")
+    assert {name: head.headers.get(name) for name in expected} == expected
+    until(lambda: exports(server) == [])
+
+
 # -- as Perfetto's protobuf ----------------------------------------------------------------------------------------
 
 

@@ -142,7 +142,7 @@ def download_trace(
     if form == "parquet":
         return _columns(trace, services)
     headers = _attachment(file_name(trace.name, form, cut=selection is not None, redact=redact))
-    if request.method == "HEAD":
+    if request.method == "HEAD" and selection is None:
         head = Response(media_type=MEDIA_TYPES[form], headers=headers)
         del head.headers["Content-Length"]  # it is not known yet
         return head
@@ -152,7 +152,14 @@ def download_trace(
         pieces = services.exports.document(columns, pack=pack, order=order, redact=redact, cut=cut)
     else:
         pieces = services.exports.pftrace(columns, trace.summary_or_empty, pack=pack, redact=redact, cut=cut)
-    return ProcessOutput(pieces, MEDIA_TYPES[form], headers)
+    return ProcessOutput(_without_body(pieces) if request.method == "HEAD" else pieces, MEDIA_TYPES[form], headers)
+
+
+async def _without_body(pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield no bytes of a document, but raise the error of its first piece, such as that of its selection."""
+    async with aclosing(pieces):
+        await anext(pieces, b"")
+    yield b""
 
 
 @router.get(
