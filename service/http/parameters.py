@@ -109,5 +109,4 @@ def _check_body(request: Request) -> None:
 def _is_json(kind: str) -> bool:
     message = Message()
     message["content-type"] = kind
-    subtype = message.get_content_subtype()
-    return message.get_content_maintype() == "application" and (subtype == "json" or subtype.endswith("+json"))
+    return message.get_content_type() == "application/json"

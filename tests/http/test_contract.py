@@ -206,7 +206,13 @@ def test_json_body_needs_no_content_type(server: Server, trace: str) -> None:
     assert (answer.status_code, answer.json()["rows"]) == (200, [[7]])
 
 
-@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "application/sql", "nonsense"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("application/x-www-form-urlencoded", "text/plain", "application/sql", "nonsense"),
+        *("application/merge-patch+json", "application/json-patch+json", "text/json"),
+    ],
+)
 def test_body_of_another_content_type_is_refused(kind: str, server: Server, trace: str) -> None:
     headers = {"Content-Type": kind}
     answer = server.api.post(f"/traces/{trace}/query", content=b'{"sql": "SELECT 7"}', headers=headers)
