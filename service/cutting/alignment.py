@@ -1,8 +1,8 @@
 """Clock alignment of ranks by their common collectives, which end on all ranks at once.
 
-A collective is identified by its process group and sequence number, if the profiler wrote them. Otherwise it is
-identified by its name and its index among the rank's collectives with that name, provided that all ranks have the same
-number of them.
+A collective is identified by its process group (see `identities`), sequence number and operation, if the profiler wrote
+them. Otherwise it is identified by its name and its index among the rank's collectives with that name, provided that
+all ranks have the same number of them.
 """
 
 import json
@@ -15,10 +15,11 @@ from typing import Any
 
 from service.store.parts import Parts
 from service.trace.kernel_names import communicates
+from service.trace.process_groups import ProcessGroups, identities
 from service.trace.summary import GPU_CATEGORIES, Residual
 
 Collective = tuple[Any, ...]
-"""Identity of a collective within a run."""
+"""Identity of a collective in a run: `seq`, `RecordedGroup`, number and operation, or `name`, its name and index."""
 
 _ON_HOST = re.compile("(?:gloo|mpi|nccl):", re.IGNORECASE)
 
@@ -39,13 +40,14 @@ class Alignment:
     residual_ns: Residual | None
 
 
-def collective_ends(parts: Sequence[Parts]) -> dict[Collective, int]:
+def collective_ends(parts: Sequence[Parts], groups: ProcessGroups) -> dict[Collective, int]:
     """Return the end of each collective of a rank, in ns on the rank's own clock.
 
     Collectives on the host count only if there are none on devices.
 
     Args:
         parts: columns of the rank's trace, or of pieces of it; an event that several pieces have counts once.
+        groups: process groups that the trace lists.
     """
     on_device: set[tuple[int, int, str, str | None]] = set()
     on_host: set[tuple[int, int, str, str | None]] = set()
@@ -61,18 +63,21 @@ def collective_ends(parts: Sequence[Parts]) -> dict[Collective, int]:
                     table = part.table.filter(flags)
                     times, names, args = (table[column].to_pylist() for column in ("ts_ns", "name", "args"))
                     collectives.update(zip(times, part.ends[flags].tolist(), names, args, strict=True))
-    return _ends_by_identity(sorted(on_device or on_host, key=lambda collective: collective[:3]))
+    return _ends_by_identity(sorted(on_device or on_host, key=lambda collective: collective[:3]), groups)
 
 
-def _ends_by_identity(collectives: Sequence[tuple[int, int, str, str | None]]) -> dict[Collective, int]:
+def _ends_by_identity(
+    collectives: Sequence[tuple[int, int, str, str | None]], groups: ProcessGroups
+) -> dict[Collective, int]:
     """Return the end of each collective by its identity; the given tuples are (start, end, name, arguments)."""
     ends: dict[Collective, int] = {}
     counts: Counter[str] = Counter()
     for _, end, name, args in collectives:
         arguments = json.loads(args, parse_int=str) if args and '"Seq"' in args else {}
-        group, number = arguments.get("Process Group Name"), arguments.get("Seq")
-        if number is not None:
-            key: Collective = ("seq", str(group), str(number), str(arguments.get("Collective name")))
+        if (number := arguments.get("Seq")) is not None:
+            group = str(arguments.get("Process Group Name"))
+            ranks = arguments.get("Process Group Ranks") or groups.of(group, any_recorded=True).ranks
+            key: Collective = ("seq", (group, ranks and str(ranks)), str(number), str(arguments.get("Collective name")))
             ends[key] = max(end, ends.get(key, end))  # of several events of a collective, the last one ends it
         else:
             ends["name", name, counts[name]] = end
@@ -88,7 +93,7 @@ def align_clocks(ends: Sequence[Mapping[Collective, int]], shifts: Sequence[int]
         shifts: the known shift of each rank's clock in ns; it is added to the rank's times.
         refine: whether to align the clocks further by the collectives; if not, these only yield the residual.
     """
-    comparable = _comparable(ends)
+    comparable = _comparable(_with_identities(ends))
     clocks = [{key: end + shift for key, end in rank.items()} for rank, shift in zip(comparable, shifts, strict=True)]
     moves = _moves(clocks) if refine else [0] * len(clocks)
     medians = _medians(
@@ -103,6 +108,15 @@ def align_clocks(ends: Sequence[Mapping[Collective, int]], shifts: Sequence[int]
         } if distances else None  # fmt: skip
         alignments.append(Alignment(shift + move, len(distances), residual))
     return alignments
+
+
+def _with_identities(ends: Sequence[Mapping[Collective, int]]) -> list[dict[Collective, int]]:
+    """Replace each recorded process group by its identity."""
+    identity_of = identities({key[1] for rank in ends for key in rank if key[0] == "seq"})
+    return [
+        {("seq", identity_of[key[1]], *key[2:]) if key[0] == "seq" else key: end for key, end in rank.items()}
+        for rank in ends
+    ]
 
 
 def _comparable(ends: Sequence[Mapping[Collective, int]]) -> list[dict[Collective, int]]:

@@ -22,10 +22,12 @@ from service.cutting.renumber import RankRenumberer, new_pids, process_names
 from service.cutting.source import Source
 from service.store.anomalies import EPOCH_NS
 from service.store.columns import MERGED, WORDS, by_time
+from service.store.export import parsed_envelope
 from service.store.folder import ENVELOPE, EVENTS, write_whole
 from service.store.parts import Part, Parts, Tracks, Words, mixed
 from service.trace.errors import CannotMerge
 from service.trace.piece import Align
+from service.trace.process_groups import ProcessGroups
 from service.trace.summary import Key, MergedInput, MergedRank, Process, Summary
 
 Tables = Iterator[pa.Table]
@@ -139,6 +141,11 @@ class _Rank:
         return 0 if self.summary.base_ns is None and since_epoch else self.summary.base_ns
 
     @property
+    def groups(self) -> ProcessGroups:
+        """The process groups that the trace lists."""
+        return ProcessGroups.listed(parsed_envelope(self.sources[0].columns), None, self.summary.world_size)
+
+    @property
     def processes(self) -> list[Process]:
         """The processes of all parts."""
         processes: dict[Key, Process] = {}
@@ -185,7 +192,7 @@ class _Run:
                 _check_clock(first[one.number], one)
         bases = [rank.base_ns for rank in self._ranks if rank.base_ns is not None]
         self._base = bases[0] if bases and align != "none" else None
-        ends = [collective_ends(rank.parts) for rank in self._ranks]
+        ends = [collective_ends(rank.parts, rank.groups) for rank in self._ranks]
         alignments = align_clocks(ends, [*map(self._base_shift, self._ranks)], refine=align == "collectives")
         self._alignments = {rank.number: one for rank, one in zip(self._ranks, alignments, strict=True)}
         self._shifts = {one: self._shift(one, first[one.number]) for one in self._inputs}

@@ -1,8 +1,16 @@
-"""Process groups of a job, as a trace's ``distributedInfo`` lists them."""
+"""Process groups of a job: as a trace's ``distributedInfo`` lists them, and how those of several ranks match."""
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+RecordedGroup = tuple[str | None, str | None]
+"""Name and ranks of a process group, as a rank records them; None if they are unknown."""
+
+GroupIdentity = tuple[str | None, int | None]
+"""Name and first rank of a process group; the first rank is None if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,27 @@ class ProcessGroups:
             return ProcessGroup(self.world_size, assumed=self.world_size is not None)
         sizes = {group.size for group in self.by_name.values()}
         return ProcessGroup(sizes.pop() if len(sizes) == 1 else None)
+
+
+def identities(groups: Collection[RecordedGroup]) -> dict[RecordedGroup, GroupIdentity]:
+    """Return the identity of each process group that the ranks of a job record.
+
+    Disjoint groups may have the same name, so that the first rank is part of the identity. It is compared in place of
+    all ranks, because PyTorch abbreviates long lists of them. If a rank does not record the ranks of a group, but other
+    ranks record only one group of that name, it is that one.
+    """
+    first_ranks = {group: _first_rank(group) for group in groups}
+    known: dict[str | None, set[int]] = defaultdict(set)
+    for (name, _), first in first_ranks.items():
+        if first is not None:
+            known[name].add(first)
+    only = {name: firsts.pop() for name, firsts in known.items() if len(firsts) == 1}
+    return {group: (group[0], only.get(group[0]) if first is None else first) for group, first in first_ranks.items()}
+
+
+def _first_rank(group: RecordedGroup) -> int | None:
+    first = re.search(r"\d+", group[1] or "")
+    return int(first[0][:18]) if first else None
 
 
 def member_of_rank(envelope: Mapping[str, Any], rank: int | None, key: str) -> Any:

@@ -401,6 +401,39 @@ def test_process_groups_are_counted_separately(ask: Ask, tmp_path: Path) -> None
     assert actual == [("tp", 0, 0, 3), ("dp", 0, 20, 40), ("tp", 1, 40, 5)]
 
 
+@pytest.mark.parametrize("by", ["kernel", "list"])
+def test_groups_that_share_a_name_have_their_own_collectives(by: str, ask: Ask, tmp_path: Path) -> None:
+    """The ranks of a group are those that the kernel records or, failing that, those that the trace lists."""
+    traces = []
+    for rank in range(4):
+        pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+        recorded: dict[str, Any] = {"Process_Group_Ranks": str(pair)} if by == "kernel" else {}
+        of_pair: dict[str, Any] = {
+            "Collective_name": "allreduce",
+            "Process_Group_Name": "1",
+            "Group_size": 2,
+            **recorded,
+        }
+        of_all: dict[str, Any] = {"Collective_name": "allreduce", "Process_Group_Name": "0", "Group_size": 4}
+        starts = [1000 * seq + 5000 * (rank // 2) + rank for seq in (1, 2, 3)]
+        events = [nccl(start, start + 100, Seq=seq, **of_pair) for seq, start in enumerate(starts, 1)]
+        listed = [] if by == "kernel" else [{"pg_name": "1", "ranks": pair}]
+        if rank != 2:  # one rank does not list the ranks of the group of all
+            listed.append({"pg_name": "0", "ranks": [0, 1, 2, 3]})
+        info = {"rank": rank, "pg_config": listed}
+        text = json.dumps(
+            {"distributedInfo": info, "traceEvents": [*events, nccl(20_000 + rank, 20_200, Seq=1, **of_all)]}
+        )
+        (tmp_path / f"{rank}.json").write_text(text)
+        traces.append(tmp_path / f"{rank}.json")
+    rows = ask("collectives", *traces)["collectives"]
+    assert [(row["group_ranks"], row["seq"], row["ranks"], row["start_ns"], row["start_skew_ns"]) for row in rows] == [
+        *(("[0, 1]", seq, 2, 1000 * seq, 1) for seq in (1, 2, 3)),
+        *(("[2, 3]", seq, 2, 1000 * seq + 5002, 1) for seq in (1, 2, 3)),
+        ("[0, 1, 2, 3]", 1, 4, 20_000, 3),
+    ]
+
+
 def test_clocks_with_different_bases_are_aligned(ask: Ask, tmp_path: Path) -> None:
     first = of_rank(tmp_path, 0, [nccl(100, 200)], base=1_000_000)
     second = of_rank(tmp_path, 1, [nccl(50, 90)], base=1_000_060)

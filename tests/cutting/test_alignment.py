@@ -1,6 +1,7 @@
 """Clock shifts are exact to the nanosecond for collectives that end on all ranks at once."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -16,6 +17,7 @@ from service.cutting.source import Source
 from service.store.folder import EVENTS
 from service.store.parts import Parts
 from service.trace.piece import Align
+from service.trace.process_groups import ProcessGroups
 from tests.cutting.choices import text_of
 from tests.cutting.test_cut import ingested
 
@@ -25,7 +27,7 @@ GPU = {"pid": 0, "tid": 7}
 
 def ends(*moments: int, group: str = "0", first: int = 0) -> dict[Collective, int]:
     """Return the given ends by collective, numbered from `first`."""
-    return {("seq", group, str(first + at), "allreduce"): moment for at, moment in enumerate(moments)}
+    return {("seq", (group, None), str(first + at), "allreduce"): moment for at, moment in enumerate(moments)}
 
 
 def shifts(clocks: list[dict[Collective, int]], *, refine: bool = True, initial: list[int] | None = None) -> list[int]:
@@ -114,20 +116,26 @@ def kernel(name: str, ts: int, dur: int, **args: Any) -> dict[str, Any]:
     return {"ph": "X", "cat": "kernel", "name": name, **GPU, "ts": ts, "dur": dur, "args": args}
 
 
-def reduced(ts: int, number: int, group: str = "0", name: str = "ncclDevKernel_AllReduce") -> dict[str, Any]:
+def reduced(
+    ts: int, number: int, group: str = "0", name: str = "ncclDevKernel_AllReduce", ranks: str | None = None
+) -> dict[str, Any]:
     """Return a collective of 5 µs."""
     arguments = {"Process Group Name": group, "Seq": number, "Collective name": "allreduce"}
+    if ranks is not None:
+        arguments["Process Group Ranks"] = ranks
     return kernel(name, ts, 5, **arguments)
 
 
-def rank_of(folder: Path, rank: int, *events: dict[str, Any], base: int | None = BASE) -> Source:
-    around = {"distributedInfo": {"rank": rank, "world_size": 2}}
+def rank_of(
+    folder: Path, rank: int, *events: dict[str, Any], base: int | None = BASE, groups: Sequence[dict[str, Any]] = ()
+) -> Source:
+    around = {"distributedInfo": {"rank": rank, "world_size": 2, "pg_config": [*groups]}}
     text = text_of(*events, **around, **({"baseTimeNanoseconds": base} if base is not None else {}))
     return ingested(text, folder / f"rank{rank}")
 
 
 def found_in(source: Source) -> dict[Collective, int]:
-    return collective_ends([Parts(source.columns / EVENTS)])
+    return collective_ends([Parts(source.columns / EVENTS)], ProcessGroups())
 
 
 def test_collectives_match_by_group_and_number_in_any_order(tmp_path: Path) -> None:
@@ -136,7 +144,7 @@ def test_collectives_match_by_group_and_number_in_any_order(tmp_path: Path) -> N
 
     assert first.keys() == second.keys()
     assert sorted(first.values()) == [15_000, 25_000, 35_000]
-    assert second[("seq", "tp", "1", "allreduce")] == 1_010_000
+    assert second["seq", ("tp", None), "1", "allreduce"] == 1_010_000
 
 
 def test_collectives_without_a_number_match_by_name_and_order(tmp_path: Path) -> None:
@@ -157,14 +165,14 @@ def test_annotations_are_the_collectives_of_a_host_backend(tmp_path: Path) -> No
     ]
     assert found_in(rank_of(tmp_path, 0, *events)) == {("name", "gloo:all_reduce", 0): 7000}
     with_kernel = rank_of(tmp_path, 1, *events, reduced(50, 1))
-    assert [*found_in(with_kernel)] == [("seq", "0", "1", "allreduce")]
+    assert [*found_in(with_kernel)] == [("seq", ("0", None), "1", "allreduce")]
 
 
 def test_event_in_several_parts_of_a_rank_counts_once(tmp_path: Path) -> None:
     source = rank_of(tmp_path, 0, *(kernel("ncclKernel", ts, 5) for ts in (10, 20, 30)))
     parts = [Parts(source.columns / EVENTS) for _ in range(2)]
 
-    assert collective_ends(parts) == found_in(source)
+    assert collective_ends(parts, ProcessGroups()) == found_in(source)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +199,25 @@ def test_merge_shifts_times_by_the_requested_alignment(
     envelope = json.loads((tmp_path / "merged" / "envelope.json").read_bytes())
     assert envelope["tracedock"]["merged"] == merged_ranks
     assert envelope.get("baseTimeNanoseconds") == child.summary.base_ns
+
+
+@pytest.mark.parametrize("by", ["kernel", "list"])
+def test_groups_that_share_a_name_do_not_shift_each_other(by: str, tmp_path: Path) -> None:
+    ranks = []
+    for rank in range(4):
+        pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+        recorded = str(pair) if by == "kernel" else None
+        starts = [1000 * number + 5000 * (rank // 2) for number in (1, 2, 3)]
+        events = [reduced(start, number, "1", ranks=recorded) for number, start in enumerate(starts, 1)]
+        events.append(reduced(20_000, 1, ranks="[0, 1, 2, 3]" if rank != 3 else None))
+        groups = [] if by == "kernel" else [{"pg_name": "1", "ranks": pair}]
+        ranks.append(rank_of(tmp_path, rank, *events, groups=groups))
+
+    child = merge(ranks, tmp_path / "merged", name="merged", align="collectives", on_written=lambda *_: None)
+
+    assert [rank["shift_ns"] for rank in child.summary.ranks] == [0, 0, 0, 0]
+    assert [rank["collectives"] for rank in child.summary.ranks] == [4, 4, 4, 4]
+    assert {rank["residual_ns"]["max"] for rank in child.summary.ranks if rank["residual_ns"]} == {0}
 
 
 def test_rank_with_epoch_times_has_base_zero(tmp_path: Path) -> None:

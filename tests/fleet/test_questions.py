@@ -1,5 +1,6 @@
 """Questions about a fleet say what a plain computation over the facts of its ranks says."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -57,14 +58,15 @@ def _own(rank: int, step: int) -> int:
     return own + (900 if rank == SLOW_RANK else 0) + (8000 if rank == 1 and step == BAD_STEP else 0)
 
 
-def add_rank(dataset: Dataset, run: str, rank: int, like: int | None = None) -> Record:
+def add_rank(dataset: Dataset, run: str, rank: int, like: int | None = None, group_ranks: str | None = None) -> Record:
     """Write the facts and the record of a made rank, whose facts are its own or those of another rank."""
     trace = f"{run}-{rank}"
+    of_group = {"group_ranks": group_ranks, "group_size": RANKS // 2} if group_ranks else {}
     tables = {}
     for name, rows in rank_facts(run, rank if like is None else like).items():
         filled = [
             {field.name: row.get(field.name, 0 if field.type == pa.int64() else None) for field in TABLES[name]}
-            | {"trace": trace, "rank": rank}
+            | {"trace": trace, "rank": rank, **(of_group if name == "collectives" else {})}
             for row in rows
         ]
         tables[name] = pa.Table.from_pylist(filled, TABLES[name])
@@ -215,6 +217,18 @@ def test_collectives_that_lack_a_rank_do_not_count(tmp_path: Path) -> None:
         add_rank(dataset, "first", rank)
     with FactsDatabase.of(dataset) as facts:
         assert rows(answered(facts, "last_ranks", last_pct=0), "ranks") == []
+
+
+def test_groups_that_share_a_name_have_their_own_last_ranks(tmp_path: Path) -> None:
+    dataset, half = Dataset.create(str(tmp_path)), RANKS // 2
+    groups = [str([*range(half)]), str([*range(half, 2 * half)])]
+    for rank in range(2 * half):
+        add_rank(dataset, "first", rank, group_ranks=groups[rank // half])
+    with FactsDatabase.of(dataset) as facts:
+        found = rows(answered(facts, "last_ranks", last_pct=0), "ranks")
+    assert {(row["group_ranks"], row["collectives"]) for row in found} == {(group, STEPS) for group in groups}
+    for row in found:
+        assert row["rank"] in json.loads(row["group_ranks"])
 
 
 def test_drift_between_runs(facts: FactsDatabase) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.trace.process_groups import ProcessGroup, ProcessGroups
+from service.trace.process_groups import ProcessGroup, ProcessGroups, identities
 
 
 def listed(*groups: dict[str, Any], world_size: Any = 8) -> ProcessGroups:
@@ -51,3 +51,14 @@ def test_malformed_process_groups_are_ignored(info: Any) -> None:
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), -1, 0, 1e300])
 def test_malformed_group_size_is_unknown(size: float) -> None:
     assert listed({"pg_name": "0", "pg_size": size, "ranks": [size]}).of("0", any_recorded=True).size in (None, 1)
+
+
+def test_groups_with_the_same_name_differ_by_their_first_rank() -> None:
+    long = ("1", str([*range(8, 64)])), ("1", "[8, 9, ..., 63]")
+    groups = [("1", "[0, 1]"), *long, ("2", "[0, 1]"), (None, "[4]")]
+    assert [*identities(groups).values()] == [("1", 0), ("1", 8), ("1", 8), ("2", 0), (None, 4)]
+
+
+def test_group_of_unknown_ranks_is_the_only_one_of_its_name() -> None:
+    groups = [("0", "[0, 1]"), ("0", None), ("0", "[]"), ("1", "[0]"), ("1", "[1]"), ("1", None), ("2", None)]
+    assert [*identities(groups).values()] == [*[("0", 0)] * 3, ("1", 0), ("1", 1), ("1", None), ("2", None)]

@@ -50,11 +50,12 @@ SCHEMA = pa.schema(
 )
 """Columns of a rank's communications.
 
-Communications of several ranks form one collective if they agree in ``process_group, by_seq, number, occurrence``. The
-number is the sequence number of the process group (``Seq``) if it is recorded, else the index within the group.
-``source`` is the source of the metadata: `KERNEL`, `LAUNCH`, `ANNOTATION` or `NAME`. ``assumed_size`` is 1 if the group
-size is assumed to be that of the job. ``launch_ns`` is the time of the launch on the host. ``calls`` is 0 for kernels
-of an annotation that counts itself.
+Communications of several ranks form one collective if they agree in ``process_group, by_seq, number, occurrence``, and
+in their group's first rank, if groups share a name; see `service.trace.process_groups.identities`. The number is the
+sequence number of the process group (``Seq``) if it is recorded, else the index within the group. ``source`` is the
+source of the metadata: `KERNEL`, `LAUNCH`, `ANNOTATION` or `NAME`. ``assumed_size`` is 1 if the group size is assumed
+to be that of the job. ``launch_ns`` is the time of the launch on the host. ``calls`` is 0 for kernels of an annotation
+that counts itself.
 """
 
 KERNEL, LAUNCH, ANNOTATION, NAME = "kernel", "launch", "annotation", "name"

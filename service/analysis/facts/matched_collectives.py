@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from service.analysis.facts.bandwidths import POINT_TO_POINT, kind_of
 from service.analysis.facts.intervals import Flags, Ints
 from service.analysis.facts.lateness import BEFORE, CAUSES, HOST, DelaySplitter
+from service.trace.process_groups import identities
 
 
 class MatchedCollectives:
@@ -40,7 +41,7 @@ class MatchedCollectives:
         self.rows, self.rank_indices, self.rank_count, self._shifts = rows, rank_indices, len(shifts), shifts
         self.starts, self.ends = (rows[name].to_numpy() + shifts[rank_indices] for name in ("start_ns", "end_ns"))
         self.durations = self.ends - self.starts
-        keys = [self.codes("process_group"), *(rows[name].to_numpy() for name in ("by_seq", "number", "occurrence"))]
+        keys = [self._group_codes(), *(rows[name].to_numpy() for name in ("by_seq", "number", "occurrence"))]
         order = np.lexsort((-rank_indices, self.starts, *keys[::-1]))
         differs = [np.diff(key[order]) != 0 for key in keys]
         borders = np.concatenate([[True], np.logical_or.reduce(differs)]) if len(order) else np.zeros(0, bool)
@@ -85,9 +86,20 @@ class MatchedCollectives:
         in_pairs = np.array([kind_of(name) in POINT_TO_POINT for name in names], bool)
         return np.where(in_pairs, np.minimum(sizes, 2), sizes)
 
+    def _group_codes(self) -> Ints:
+        """Return a number for the process group of each communication; see `identities`."""
+        columns = ["process_group", "group_ranks"]
+        names, ranks = map(self.codes, columns)
+        pairs = names * (len(ranks) + 1) + ranks
+        _, examples, group_of = np.unique(pairs, return_index=True, return_inverse=True)
+        recorded = [tuple(row.values()) for row in self.rows.select(columns).take(pa.array(examples)).to_pylist()]
+        identity_of = identities(recorded)
+        numbers = {identity: number for number, identity in enumerate(dict.fromkeys(identity_of.values()))}
+        return np.array([numbers[identity_of[group]] for group in recorded], np.int64)[group_of]
+
     def codes(self, name: str) -> Ints:
         """Return the dictionary codes of a text column, -1 for null."""
-        indices = self.rows[name].combine_chunks().dictionary_encode().indices.fill_null(-1)
+        indices = self.rows[name].dictionary_encode().combine_chunks().indices.fill_null(-1)
         codes: Ints = indices.to_numpy().astype(np.int64)
         return codes
 

@@ -30,24 +30,32 @@ class LastRankParameters(Parameters):
 
 
 _SQL = """
-WITH seen AS (
+WITH recorded AS (
     SELECT cycle, process_group, by_seq, number, occurrence, group_ranks, collective, group_size, host,
+        regexp_extract(group_ranks, '[0-9]+') AS first_rank,
         collectives.rank, collectives.end_ns - collectives.start_ns AS dur_ns
     FROM collectives JOIN traces USING (trace) WHERE run = $run
+), single AS (
+    SELECT cycle, process_group, max(first_rank) AS only_first FROM recorded WHERE first_rank <> ''
+    GROUP BY ALL HAVING count(DISTINCT first_rank) = 1
+), seen AS (
+    SELECT recorded.*, coalesce(nullif(first_rank, ''), only_first) AS first
+    FROM recorded LEFT JOIN single
+    ON recorded.cycle = single.cycle AND recorded.process_group IS NOT DISTINCT FROM single.process_group
 ), matched AS (
-    SELECT process_group, any_value(group_ranks) AS group_ranks, any_value(collective) AS collective,
+    SELECT process_group, first, any_value(group_ranks) AS group_ranks, any_value(collective) AS collective,
         arg_min(rank, (dur_ns, rank)) AS rank, arg_min(host, (dur_ns, rank)) AS host,
         sum(dur_ns - shortest_ns) AS waited_for_ns
     FROM (SELECT *, min(dur_ns) OVER same AS shortest_ns FROM seen
-          WINDOW same AS (PARTITION BY cycle, process_group, by_seq, number, occurrence))
-    GROUP BY cycle, process_group, by_seq, number, occurrence
+          WINDOW same AS (PARTITION BY cycle, process_group, first, by_seq, number, occurrence))
+    GROUP BY cycle, process_group, first, by_seq, number, occurrence
     HAVING count(*) >= greatest(coalesce(max(group_size), 2), 2)
 ), counted AS (
-    SELECT process_group, any_value(group_ranks) AS group_ranks, collective, rank, any_value(host) AS host,
+    SELECT process_group, first, any_value(group_ranks) AS group_ranks, collective, rank, any_value(host) AS host,
         count(*) AS times_last, least(sum(waited_for_ns), 9223372036854775807)::BIGINT AS waited_for_ns
-    FROM matched GROUP BY process_group, collective, rank
+    FROM matched GROUP BY process_group, first, collective, rank
 ), shares AS (
-    SELECT *, sum(times_last) OVER (PARTITION BY process_group, collective)::BIGINT AS collectives FROM counted
+    SELECT *, sum(times_last) OVER (PARTITION BY process_group, first, collective)::BIGINT AS collectives FROM counted
 )
 SELECT *, 100 * times_last / collectives AS last_pct FROM shares
 WHERE 100 * times_last / collectives >= $share AND collectives >= $count
