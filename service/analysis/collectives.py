@@ -128,10 +128,11 @@ QUESTION = Question(
     name="collectives",
     short_question="Which collectives are slow, and which ranks are late?",
     definition="A collective is the set of kernels of several ranks that agree in process group and Seq, or in their"
-    " place among those of the group where Seq is not recorded. Groups with the same name differ if their ranks do. If"
-    " all ranks of the group are seen, its latency is the shortest duration of a rank, a rank waits from its own start"
-    " to the last start, and its lateness is attributed to the work of its host and device from the first start to its"
-    " own. Sizes and bandwidths are defined as in nccl-tests. Times are as in the traces: clocks of hosts may differ.",
+    " place among those of the group where Seq is not recorded. Groups with the same name differ if their ranks do;"
+    " sends and receives have their own Seq. If all ranks of the group are seen, its latency is the shortest duration"
+    " of a rank, a rank waits from its own start to the last start, and its lateness is attributed to the work of its"
+    " host and device from the first start to its own. Sizes and bandwidths are defined as in nccl-tests. Times are as"
+    " in the traces: clocks of hosts may differ.",
     source="https://github.com/AMD-AGI/TraceLens/blob/171dd74721ca1ec45709e5805b68ae1f65e27811/TraceLens/NcclAnalyser/nccl_analyser.py",
     tables=TABLES,
     parameters=CollectiveParameters,

@@ -434,6 +434,22 @@ def test_groups_that_share_a_name_have_their_own_collectives(by: str, ask: Ask, 
     ]
 
 
+def test_sends_and_receives_have_their_own_sequence_numbers(ask: Ask, tmp_path: Path) -> None:
+    group: dict[str, Any] = {"Process_Group_Name": "0", "Group_size": 3, "Seq": 1}
+    pair = [nccl(1000 + at, 1100, Collective_name=name, **group) for at, name in enumerate(("send", "recv"))]
+    ranks = [
+        [*pair[rank : rank + 1], nccl(5000 - 100 * rank, 5100, Collective_name="allreduce", **group)]
+        for rank in range(3)
+    ]
+    answer = ask("collectives", *(of_rank(tmp_path, rank, events) for rank, events in enumerate(ranks)))
+    rows = answer["collectives"]
+    assert [(row["collective"], row["seq"], row["ranks"], row["start_skew_ns"]) for row in rows] == [
+        ("send", 1, 2, 1), ("allreduce", 1, 3, 200)
+    ]  # fmt: skip
+    assert rows[1]["consistent"] == "yes"
+    assert {row["rank"]: row["complete"] for row in answer["ranks"]} == {0: 2, 1: 2, 2: 1}
+
+
 def test_clocks_with_different_bases_are_aligned(ask: Ask, tmp_path: Path) -> None:
     first = of_rank(tmp_path, 0, [nccl(100, 200)], base=1_000_000)
     second = of_rank(tmp_path, 1, [nccl(50, 90)], base=1_000_060)

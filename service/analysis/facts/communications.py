@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.activity import COLLECTIVE, OPS, TB_COLLECTIVES, steps_of
-from service.analysis.facts.bandwidths import size_of
+from service.analysis.facts.bandwidths import POINT_TO_POINT, kind_of, size_of
 from service.analysis.facts.launch_metadata import (
     COLLECTIVE_ARGS,
     FIELDS,
@@ -52,10 +52,11 @@ SCHEMA = pa.schema(
 
 Communications of several ranks form one collective if they agree in ``process_group, by_seq, number, occurrence``, and
 in their group's first rank, if groups share a name; see `service.trace.process_groups.identities`. The number is the
-sequence number of the process group (``Seq``) if it is recorded, else the index within the group. ``source`` is the
-source of the metadata: `KERNEL`, `LAUNCH`, `ANNOTATION` or `NAME`. ``assumed_size`` is 1 if the group size is assumed
-to be that of the job. ``launch_ns`` is the time of the launch on the host. ``calls`` is 0 for kernels of an annotation
-that counts itself.
+sequence number of the process group (``Seq``) if it is recorded, else the index within the group. ``by_seq`` is 0 for
+an index, 1 for the number of a collective, and 2 for that of a send or receive: process groups count these separately.
+``source`` is the source of the metadata: `KERNEL`, `LAUNCH`, `ANNOTATION` or `NAME`. ``assumed_size`` is 1 if the group
+size is assumed to be that of the job. ``launch_ns`` is the time of the launch on the host. ``calls`` is 0 for kernels
+of an annotation that counts itself.
 """
 
 KERNEL, LAUNCH, ANNOTATION, NAME = "kernel", "launch", "annotation", "name"
@@ -137,16 +138,18 @@ def _kernels(scope: Scope, groups: ProcessGroups) -> pa.Table:
 
 def _add_numbers(kernels: Sequence[dict[str, Any]]) -> None:
     """Add the numbers of a rank's kernels, which are in order of time, in their process groups; see `SCHEMA`."""
-    without_seq = {kernel["process_group"] for kernel in kernels if kernel["seq"] is None}
-    in_group, of_seq = Counter[str | None](), Counter[tuple[str | None, int]]()
-    for kernel in kernels:
-        group, seq = kernel["process_group"], kernel["seq"]
-        index, by_seq = in_group[group], group not in without_seq
+    sequences = [(kernel["process_group"], kind_of(kernel["collective"]) in POINT_TO_POINT) for kernel in kernels]
+    without_seq = {sequence for sequence, kernel in zip(sequences, kernels, strict=True) if kernel["seq"] is None}
+    in_group, of_seq = Counter[str | None](), Counter[tuple[str | None, bool, int]]()
+    for (group, in_pairs), kernel in zip(sequences, kernels, strict=True):
+        index, seq = in_group[group], kernel["seq"]
         in_group[group] += 1
-        kernel |= {"by_seq": int(by_seq), "index": index, "number": seq if by_seq else index, "occurrence": 0}
-        if by_seq:
-            kernel["occurrence"] = of_seq[group, seq]
-            of_seq[group, seq] += 1
+        if (group, in_pairs) in without_seq:
+            kernel |= {"by_seq": 0, "index": index, "number": index, "occurrence": 0}
+        else:
+            occurrence = of_seq[group, in_pairs, seq]
+            kernel |= {"by_seq": 1 + in_pairs, "index": index, "number": seq, "occurrence": occurrence}
+            of_seq[group, in_pairs, seq] += 1
 
 
 def _metadata(kernel: Mapping[str, Any], launch: Launch | None) -> dict[str, Any]:

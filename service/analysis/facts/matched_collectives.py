@@ -53,7 +53,7 @@ class MatchedCollectives:
         self.complete = self.rank_counts >= self._expected_rank_counts()
         self.waits = self.starts[order[self.lasts]][self.collective_of] - self.starts
         self.delays = self.starts - self.starts[order[self.firsts]][self.collective_of]
-        self.seqs = pc.if_else(pc.equal(rows["by_seq"], 1), rows["number"], pa.scalar(None, pa.int64()))
+        self.seqs = pc.if_else(pc.greater(rows["by_seq"], 0), rows["number"], pa.scalar(None, pa.int64()))
 
     @property
     def rank_counts(self) -> Ints:
