@@ -581,6 +581,18 @@ def test_group_sizes_come_from_the_groups_of_the_trace(ask: Ask, tmp_path: Path)
     assert sizes("none listed but told", events=[without_group, in_group]) == [(None, None, False)] * 2
 
 
+def test_names_of_groups_are_without_escapes(ask: Ask) -> None:
+    """The trace lists the group under the same name. An escape that stands for no character stays as it is."""
+    name = 'g\u00e9/"x"'
+    groups = [{"pg_name": name, "pg_size": 2, "pg_desc": "escaped"}]
+    events = [nccl(0, 10, Process_Group_Name=name, Collective_name="allreduce", dtype="\ud800")]
+    document = json.dumps({"distributedInfo": {"rank": 0, "pg_config": groups}, "traceEvents": events})
+    assert "g\\u00e9" in document
+    [row] = ask("collectives", document)["collectives"]
+    assert (row["process_group"], row["group_size"], row["group_description"]) == (name, 2, "escaped")
+    assert row["dtype"] == "\\ud800"
+
+
 def test_all_gather_size_is_that_of_its_output(ask: Ask) -> None:
     dims = {"Input Dims": [[3, 5]], "Input type": ["float"]}
     events = [

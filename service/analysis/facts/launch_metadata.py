@@ -23,8 +23,10 @@ _SIZE_MAX = 1 << 62
 
 
 def text_arg(key: str) -> str:
-    """Return SQL for a text argument."""
-    return f"""nullif(regexp_extract(args, '"{key}":\\s*"((?:[^"\\\\]|\\\\.)*)"', 1), '')"""
+    """Return SQL for a text argument; an argument with an escape that stands for no character keeps its escapes."""
+    written = f"""nullif(regexp_extract(args, '"{key}":\\s*"((?:[^"\\\\]|\\\\.)*)"', 1), '')"""
+    unescaped = f"""try(json_extract_string('"' || {written} || '"', '$'))"""
+    return f"""CASE WHEN contains({written}, '\\') THEN coalesce({unescaped}, {written}) ELSE {written} END"""
 
 
 def int_arg(key: str) -> str:
