@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,10 @@ class _Rank:
         self.sources = sources
         self.parts = [stack.enter_context(closing(Parts(source.columns / EVENTS))) for source in sources]
         self.summary = sources[0].summary
+        if self.summary.ranks:  # pieces of a merged trace list the ranks of which they have events
+            merged = {rank["rank"]: rank for source in sources for rank in source.summary.ranks}
+            only = next(iter(merged)) if len(merged) == 1 else None
+            self.summary = replace(self.summary, ranks=[merged[rank] for rank in sorted(merged)], rank=only)
         self.name = sources[0].name
         self.known_number = sources[0].rank if sources[0].rank is not None else self.summary.rank
         # -1 stands for an unknown rank, which `_check_ranks` refuses
