@@ -196,9 +196,10 @@ QUESTION = Question(
     name="overview",
     short_question="What runs when, on each stream and thread?",
     definition="The window is split into `bins`, whose lengths differ by at most 1 ns. Of each stream of a device and"
-    " each thread of the host: the time of each bin that at least one slice covers and, for streams, the time that"
-    " computing, communication, and copies or memsets cover, which may overlap. Bins in which nothing runs are left"
-    " out. The memory of a device is what its `[memory]` events record as allocated: the most in each bin.",
+    " each thread of the host: the time of each bin that at least one slice covers, without Python functions, and, for"
+    " streams, the time that computing, communication, and copies or memsets cover, which may overlap. Bins in which"
+    " nothing runs are left out. The memory of a device is what its `[memory]` events record as allocated: the most in"
+    " each bin.",
     source="https://perfetto.dev/docs/visualization/perfetto-ui",
     tables={"tracks": TRACKS, "bins": BINS, "window": WINDOW, "steps": STEPS, "launches": CALLS, "memory": ALLOCATED},
     parameters=OverviewParameters,

@@ -59,13 +59,14 @@ function barsOf(columns, rows, label, numbers) {
  * @param {Value[][]} rows
  * @param {number[]} numbers
  */
-function lineOf(columns, rows, [x, ...ys]) {
-  const series = ys.slice(0, 4).map((index, position) => ({
+function lineOf(columns, rows, [x, ...others]) {
+  const ys = others.filter((index) => columns[index].name !== "rank").slice(0, 4);
+  const series = ys.map((index, position) => ({
     kind: `c${position}`,
     label: columns[index].name,
     points: rows.filter((row) => row[x] !== null && row[index] !== null).map((row) => ({ x: Number(row[x]), y: Number(row[index]) })),
   }));
-  const isAllTime = ys.slice(0, 4).every((index) => isTime(columns[index].name));
+  const isAllTime = ys.every((index) => isTime(columns[index].name));
   return lines({ title: `By ${columns[x].name}`, name: "query", series, ...(isTime(columns[x].name) ? {} : { textOfX: number }), textOfY: isAllTime ? duration : number });
 }
 

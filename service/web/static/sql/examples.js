@@ -63,8 +63,8 @@ LIMIT 50`,
       {
         label: "Longest gaps of each stream",
         sql: `INCLUDE PERFETTO MODULE torch.kernels;
-SELECT device, stream, step, op_name AS ended_by,
-       ts - lag(ts + dur) OVER (PARTITION BY device, stream ORDER BY ts) AS gap_ns
+SELECT rank, device, stream, step, op_name AS ended_by,
+       ts - lag(ts + dur) OVER (PARTITION BY rank, device, stream ORDER BY ts) AS gap_ns
 FROM torch_kernel
 ORDER BY gap_ns DESC
 LIMIT 50`,
@@ -86,16 +86,17 @@ ORDER BY dur_ns DESC`,
       {
         label: "Steps",
         sql: `INCLUDE PERFETTO MODULE torch.steps;
-SELECT step, dur AS dur_ns, dur - lag(dur) OVER (ORDER BY ts) AS longer_by_ns
-FROM torch_step`,
+SELECT step, dur AS dur_ns, dur - lag(dur) OVER (PARTITION BY rank ORDER BY ts) AS longer_by_ns, rank
+FROM torch_step
+ORDER BY ts`,
       },
       {
         label: "Kernel time of each step",
         sql: `INCLUDE PERFETTO MODULE torch.kernels;
-SELECT step, count(*) AS n, sum(dur) AS dur_ns
+SELECT step, count(*) AS n, sum(dur) AS dur_ns, rank
 FROM torch_kernel
-GROUP BY step
-ORDER BY step`,
+GROUP BY rank, step
+ORDER BY step, rank`,
       },
       TOP_OPERATORS,
       {
@@ -115,7 +116,7 @@ ORDER BY kernel_ns DESC`,
       {
         label: "Collectives",
         sql: `INCLUDE PERFETTO MODULE torch.collectives;
-SELECT seq, step, size_bytes, dur AS dur_ns, cast(size_bytes AS real) / dur AS gb_per_s
+SELECT rank, seq, step, size_bytes, dur AS dur_ns, cast(size_bytes AS real) / dur AS gb_per_s
 FROM torch_collective
 ORDER BY dur DESC
 LIMIT 200`,
