@@ -391,7 +391,7 @@ def test_incomplete_run_has_no_late_rank(ask: Ask) -> None:
     answer = ask("recommendations", *RANKS[:4])
     assert "late_rank" not in {row["rule"] for row in answer["checks"]}
     [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
-    assert row["advice"].startswith("Ask this of all ranks of the run together")
+    assert row["advice"].startswith("Add the traces that are missing")
 
 
 @needs_shared
@@ -402,11 +402,12 @@ def test_tensorboard_rules_advise_each_rank(ask: Ask) -> None:
         assert rows == [row for entry in separate for row in entry[table]]
 
 
-def of_rank(folder: Path, rank: int, late: float, long: float) -> Path:
+def of_rank(folder: Path, rank: int, late: float, long: float, world_size: int = 2) -> Path:
     """Return the trace of a rank whose all-reduce starts at `late` µs and ends `long` µs after 40 µs."""
     reduces = kernel(late, 40 - late + long, "ncclDevKernel_AllReduce", stream=20, correlation=4)
     launch = event("cuda_runtime", "cudaLaunchKernel", late - 1, 0.5, correlation=4)
-    text = {"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": [STEP, launch, reduces, kernel(95, 5)]}
+    info = {"rank": rank, "world_size": world_size}
+    text = {"distributedInfo": info, "traceEvents": [STEP, launch, reduces, kernel(95, 5)]}
     path = folder / f"rank{rank}_{late}_{long}.json"
     path.write_text(json.dumps(text))
     return path
@@ -430,6 +431,14 @@ def test_run_that_only_transfers_has_no_late_rank(ask: Ask, tmp_path: Path) -> N
     answer = ask("recommendations", of_rank(tmp_path, 0, 39, 50), of_rank(tmp_path, 1, 40, 50))
     assert rules([row for row in answer["recommendations"] if row["rule"] != "utilization"]) == ["communication"]
     assert {row["found"] for row in answer["checks"] if row["rule"] == "late_rank"} == {"no"}
+
+
+def test_run_without_the_trace_of_a_rank_is_advised_to_add_it(ask: Ask, tmp_path: Path) -> None:
+    traces = [of_rank(tmp_path, rank, 40, 50, world_size=3) for rank in (0, 1)]
+    of_run, of_one = (ask("recommendations", *given)["recommendations"] for given in (traces, traces[:1]))
+    [together], [alone] = ([row for row in rows if row["rule"] == "communication"] for rows in (of_run, of_one))
+    assert together["advice"].startswith("Add the traces that are missing")
+    assert alone["advice"].startswith("Ask this of all ranks of the run together")
 
 
 def test_equal_advice_of_several_ranks_is_merged(ask: Ask, tmp_path: Path) -> None:

@@ -59,7 +59,13 @@ UNSPLIT_COMMUNICATION_ADVICE = (
     "Ask this of all ranks of the run together, which shows whether a rank is late. If none is: compress gradients,"
     " accumulate them over several steps, or use larger batches."
 )
-"""Advice on communication that cannot be split into transfer and waiting."""
+"""Advice on communication of a rank, which cannot be split into transfer and waiting."""
+
+INCOMPLETE_COMMUNICATION_ADVICE = (
+    "Add the traces that are missing: collectives lack those of other ranks, so that it is unknown whether a rank is"
+    " late. If none is: compress gradients, accumulate them over several steps, or use larger batches."
+)
+"""Advice on communication of a run, if collectives lack the traces of ranks."""
 
 
 class IdleAdvice(NamedTuple):

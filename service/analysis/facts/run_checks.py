@@ -1,13 +1,14 @@
 """Checks of a run of several ranks: the combined checks of its ranks, and checks of waiting between ranks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import fsum
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.analysis.facts.checks import ADVICE, Check, Evidence, TimelineSpan
+from service.analysis.facts.checks import ADVICE, INCOMPLETE_COMMUNICATION_ADVICE, Check, Evidence, TimelineSpan
 from service.analysis.table import Tables
 
 Row = dict[str, Any]
@@ -78,7 +79,9 @@ def run_checks(answers: Sequence[Tables], waits: RunWaits | None) -> list[Check]
     if waits and communication and all(row["rank"] in times and row["value"] is not None for row in communication):
         return [*combined_checks, *_split_communication(communication, waits, times, advised["communication"])]
     if communication:
-        combined_checks.append(_combined_check(communication, advised["communication"], figures["communication"]))
+        check = _combined_check(communication, advised["communication"], figures["communication"])
+        advice = INCOMPLETE_COMMUNICATION_ADVICE if waits else ADVICE["communication"]
+        combined_checks.append(replace(check, advice=advice if check.applies else None))
     return combined_checks
 
 
