@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
@@ -269,8 +270,10 @@ def write_tables(answer: Json, table: str | None, output: Path | None) -> None:
             note(f"{name}: truncated after {grouped(len(rows['rows']))} rows.")
     for text in answer.get("notes", ()):
         note(text)
+    names = Counter(trace["name"] for trace in answer["skipped"])
     for trace in answer["skipped"]:
-        note(f"{trace['name']}: {trace['reason']}")
+        rank = f", rank {trace['rank']}" if names[trace["name"]] > 1 else ""  # of a merged trace
+        note(f"{trace['name']}{rank}: {trace['reason']}")
 
 
 def _draw(tables: dict[str, Json]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,7 +34,7 @@ def ranks_server(server: Server) -> Server:
 SKIPPED = {"rank": 1, "name": "b", "reason": "None."}
 
 
-def answer(**tables: list[list[object]]) -> Answer:
+def answer(*skipped: dict[str, Any], **tables: list[list[object]]) -> Answer:
     documents = {
         name: {
             "columns": [{"name": "rank", "type": "int", "unit": None, "description": ""}],
@@ -42,7 +43,7 @@ def answer(**tables: list[list[object]]) -> Answer:
         }
         for name, rows in tables.items()
     }
-    return json_answer({"analysis": "steps", "tables": documents, "skipped": [SKIPPED]})
+    return json_answer({"analysis": "steps", "tables": documents, "skipped": [*(skipped or [SKIPPED])]})
 
 
 def test_analyze_takes_several_files_without_a_server(run: Run, files: list[Path]) -> None:
@@ -135,6 +136,13 @@ def test_analyze_sends_all_options_for_a_group(run: Run, ranks_server: Server) -
         "base_selection": "{}",
         "wait": "5.0",
     }
+
+
+def test_skipped_ranks_of_a_merged_trace_are_named(run: Run, ranks_server: Server) -> None:
+    skipped = [{"rank": rank, "name": "both", "reason": "None."} for rank in (1, 2)]
+    ranks_server.script("GET", f"/traces/{RANK0}/analysis/steps", answer(*skipped, main=[[0]]))
+    notes = run("analyze", "rank0.json", "steps").stderr.splitlines()
+    assert notes[-2:] == ["both, rank 1: None.", "both, rank 2: None."]
 
 
 def test_analyze_sends_the_ids_of_traces(run: Run, ranks_server: Server) -> None:

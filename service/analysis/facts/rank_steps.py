@@ -1,4 +1,4 @@
-"""Steps of a whole rank with the ends of their work, for a selection of it, which may lack the work of other steps."""
+"""Steps of a whole rank, with the ends of their work: a selection of the rank may lack the work of other steps."""
 
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ def rank_steps(scope: Scope) -> RankSteps:
 
 @dataclass(frozen=True)
 class _Rank:
-    """A rank of a trace; the trace's summary does not tell it from others."""
+    """A rank of a trace; its summary, which belongs to the columns, is not compared."""
 
     columns: Path
     rank: int | None

@@ -143,7 +143,7 @@ def _on_devices(activity: Activity, host: Windows, parameters: StepParameters) -
 
 
 def _until_work_ends(host: Windows, work_ends: Ints, work_before: int) -> Windows:
-    """Extend steps to the end of their work; each starts no sooner than the previous step and its work end."""
+    """Extend steps to the end of their work; each starts when the previous step and its work have ended, or later."""
     starts, ends, previous = host.starts.tolist(), host.ends.tolist(), work_before
     for step, work_end in enumerate(work_ends.tolist()):
         starts[step] = max(previous, starts[step])
