@@ -90,7 +90,7 @@ def _answer(scope: Scope, parameters: StepParameters) -> Tables:
     checks += _of_processes(scope, len(np.unique(devices)), parameters)
     if not as_tensorboard:
         checks = [_with_fitting_advice(check, scope, windows) for check in checks]
-    return check_tables(scope.rank, checks)
+    return check_tables(scope.rank, checks, by_time=not as_tensorboard)
 
 
 def _with_fitting_advice(check: Check, scope: Scope, windows: Windows) -> Check:
@@ -351,9 +351,9 @@ QUESTION = Question(
     " tensor cores, though no kernel does; more than 90 % of a GPU's memory in use; DataParallel on several GPUs;"
     " DistributedDataParallel without NCCL. If kernels run rarely and, in at least half of the time, only copies run,"
     " or the host communicates, or it waits for a DataLoader, or it runs operators and calls, or nothing of these is"
-    " recorded, then the advice is about that. Names of kernels show what uses tensor cores, or AMD's matrix cores, and"
-    " in which precision. Of several ranks, advice is about the run, and exposed communication is separated into"
-    " transfer and waiting for a late rank.",
+    " recorded, then the advice is about that. Advice on the largest share of the time comes first. Names of kernels"
+    " show what uses tensor cores, or AMD's matrix cores, and in which precision. Of several ranks, advice is about the"
+    " run, and exposed communication is separated into transfer and waiting for a late rank.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/data.py",
     tables=TABLES,

@@ -70,7 +70,7 @@ def test_values_equal_tensorboard_to_the_digit(ask: Ask) -> None:
 def test_exact_rules_find_communication_costliest(ask: Ask) -> None:
     """TensorBoard finds 0.4 % communication: it counts NCCL's kernels as computing."""
     answer = ask("recommendations", TRACES["dlrm_rank0"])
-    assert rules(answer["recommendations"]) == ["dataloader", "communication", "utilization", "tensor_cores"]
+    assert rules(answer["recommendations"]) == ["utilization", "communication", "dataloader", "tensor_cores"]
     [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
     assert row["value"] == pytest.approx(39.68, abs=0.01)
     assert row["name"].startswith("ncclKernel_SendRecv")
@@ -119,6 +119,26 @@ def test_exposed_communication_beyond_10_percent_gives_advice(
     name = "ncclDevKernel_AllReduce"
     answer = applied_checks(ask, of(tmp_path, kernel(0, 80), kernel(80, long, name), kernel(70, 5, name)))
     assert answer == ({"communication": (long, name, 80_000, 91_000)} if applies else {})
+
+
+def test_advice_on_the_largest_share_of_the_time_comes_first(ask: Ask, tmp_path: Path) -> None:
+    """Loading takes 40 % of the time, and a GPU idles for 60 or 30 % of it; checks keep the order of the rules."""
+    loader = event("user_annotation", LOADER, 0, 40)
+    changed = {
+        "id": 0,
+        "type": "recorded",
+        "Total Allocated": 950,
+        "Device Id": 0,
+        "Device Type": 1,
+        "Addr": 1,
+        "Bytes": 950,
+    }
+    memory = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 9, "ts": 1, "args": changed}
+    answer = ask("recommendations", of(tmp_path, loader, kernel(60, 40), kernel(50, 20, device=1), memory))
+    advised = [(row["rule"], row["device"]) for row in answer["recommendations"]]
+    assert advised == [("utilization", 1), ("utilization", 0), ("dataloader", None), ("memory", 0)]
+    found = [row["rule"] for row in answer["checks"] if row["found"] == "yes"]
+    assert found == ["dataloader", "utilization", "utilization", "memory"]
 
 
 def test_utilization_below_half_gives_advice(ask: Ask, tmp_path: Path) -> None:
@@ -367,7 +387,7 @@ RANKS = sorted((TRACES["dlrm_rank0"].parent).glob("*"))
 def test_dlrm_run_is_advised_to_examine_rank_7(ask: Ask) -> None:
     """Alone, rank 0 is advised to compress gradients, although it transfers for 217 µs and waits for 5,581 µs."""
     answer = ask("recommendations", *RANKS)
-    assert rules(answer["recommendations"]) == ["dataloader", "late_rank", "utilization", "tensor_cores"]
+    assert rules(answer["recommendations"]) == ["utilization", "late_rank", "dataloader", "tensor_cores"]
     [row] = [row for row in answer["recommendations"] if row["rule"] == "late_rank"]
     assert (row["rank"], row["ranks"]) == (7, "0, 1, 2, 3, 4, 5, 6, 7")
     assert "rank 7" in row["advice"]

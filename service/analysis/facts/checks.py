@@ -55,6 +55,9 @@ ADVICE = {
 }
 """Advice of each rule, in the order of the checks."""
 
+TIMELESS = frozenset({"memory", "data_parallel", "nccl"})
+"""The rules that are about no time."""
+
 UNSPLIT_COMMUNICATION_ADVICE = (
     "Ask this of all ranks of the run together, which shows whether a rank is late. If none is: compress gradients,"
     " accumulate them over several steps, or use larger batches."
@@ -124,6 +127,9 @@ class TimelineSpan(NamedTuple):
     end_ns: int
 
 
+_NOWHERE: tuple[None, None, None] = (None, None, None)
+
+
 class Evidence(NamedTuple):
     """A figure that supports advice."""
 
@@ -173,36 +179,54 @@ def _outcome(applies: bool | None) -> str:
     return "unknown" if applies is None else "yes" if applies else "no"
 
 
-def check_tables(rank: int | None, checks: Iterable[Check]) -> Tables:
+def check_tables(rank: int | None, checks: Iterable[Check], *, by_time: bool = True) -> Tables:
     """Return the tables of checks of a rank, or of a whole run.
 
     Args:
         rank: the rank; None for a run.
         checks: checks in any order.
+        by_time: whether the advice that is about the largest share of the time comes first; otherwise, advice comes in
+            the order of the rules, as checks do.
     """
     order = [*ADVICE]
-    recommendation_rows: list[list[Any]] = []
-    check_rows: list[list[Any]] = []
-    evidence_rows: list[list[Any]] = []
-    for check in sorted(checks, key=lambda check: order.index(check.rule)):
-        ranks = check.ranks or (None if rank is None else str(rank))
-        value = None if check.value is None else float(check.value)
-        measurement = [check.rule, check.device, value, check.limit, check.unit]
-        check_rows.append([rank, ranks, *measurement, _outcome(check.applies)])
-        if check.applies:
-            place = check.place or (None, None, None)
-            advice = check.advice or ADVICE[check.rule]
-            advised_rank = rank if check.rank is None else check.rank
-            recommendation_rows.append([advised_rank, ranks, *measurement, advice, check.reason, *place])
-            for figure in check.evidence:
-                figure_rank = rank if figure.rank is None else figure.rank
-                device = check.device if figure.device is None else figure.device
-                place = figure.place or (None, None, None)
-                evidence_rows.append(
-                    [figure_rank, check.rule, device, figure.measure, float(figure.value), figure.unit, *place]
-                )
+    ordered = sorted(checks, key=lambda check: order.index(check.rule))
+    advised = [check for check in ordered if check.applies]
     return {
-        "recommendations": table_of_rows(RECOMMENDATIONS, recommendation_rows),
-        "checks": table_of_rows(CHECKS, check_rows),
-        "evidence": table_of_rows(EVIDENCE, evidence_rows),
+        "recommendations": table_of_rows(
+            RECOMMENDATIONS,
+            [
+                [rank if check.rank is None else check.rank, *_measurement(check, rank), *_advice(check)]
+                for check in (sorted(advised, key=_share, reverse=True) if by_time else advised)
+            ],
+        ),
+        "checks": table_of_rows(
+            CHECKS, [[rank, *_measurement(check, rank), _outcome(check.applies)] for check in ordered]
+        ),
+        "evidence": table_of_rows(
+            EVIDENCE, [_evidence(check, figure, rank) for check in advised for figure in check.evidence]
+        ),
     }
+
+
+def _share(check: Check) -> float:
+    """Return the share of the time, in %, that a rule is about; 0 if it is about no time."""
+    if check.rule in TIMELESS or check.value is None:
+        return 0
+    return 100 - check.value if check.rule == "utilization" else check.value
+
+
+def _measurement(check: Check, rank: int | None) -> list[Any]:
+    ranks = check.ranks or (None if rank is None else str(rank))
+    value = None if check.value is None else float(check.value)
+    return [ranks, check.rule, check.device, value, check.limit, check.unit]
+
+
+def _advice(check: Check) -> list[Any]:
+    return [check.advice or ADVICE[check.rule], check.reason, *(check.place or _NOWHERE)]
+
+
+def _evidence(check: Check, figure: Evidence, rank: int | None) -> list[Any]:
+    figure_rank = rank if figure.rank is None else figure.rank
+    device = check.device if figure.device is None else figure.device
+    place = figure.place or _NOWHERE
+    return [figure_rank, check.rule, device, figure.measure, float(figure.value), figure.unit, *place]
