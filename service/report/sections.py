@@ -216,7 +216,7 @@ def gpu_use(answer: Answer) -> Sequence[Block]:
     columns = {
         "rank": "Rank", "device": "GPU", "name": "Name", "memory_bytes": "Memory", "utilization_pct": "A kernel runs",
         "busy_pct": "Any work runs", "sm_efficiency_pct": "SM efficiency", "occupancy_pct": "Occupancy",
-        "tensor_core_pct": "Kernels on matrix cores",
+        "tensor_core_pct": "Kernels on matrix cores", "tensor_core_unknown_pct": "Kernels of unknown kind",
     }  # fmt: skip
     return [_table("Use of each GPU during the steps", answer, "gpus", columns)]
 

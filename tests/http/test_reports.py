@@ -63,6 +63,9 @@ def test_report_on_a_trace_has_the_figures_of_the_analyses(server: Server, run_i
     assert [row[0] for row in cells(text, "Time of each step")] == [f"step {row['step']}" for row in steps]
     for advice in rows(server, path, "recommendations", "recommendations"):
         assert advice["reason"].split(".")[0] in text.replace("\\", "")
+    [gpu] = rows(server, path, "gpu_summary", "gpus")
+    shares = [readable(gpu[f"tensor_core_{share}"], "%") for share in ("pct", "unknown_pct")]
+    assert cells(text, "Use of each GPU")[0][-2:] == shares
 
 
 def test_report_on_a_run_names_its_late_rank(server: Server, run_ids: list[str]) -> None:
