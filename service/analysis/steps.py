@@ -116,7 +116,8 @@ QUESTION = Question(
     definition="Of each step: how long a device computes; of the rest, how long it copies; and so on with memsets,"
     " communication, calls of a runtime, a DataLoader, operators and annotations, and what is left. A step lasts until"
     " the host and all that was launched in it are done, and the next one starts there. A trace with no steps counts"
-    " as one step. Of a step that a time window cuts, only the part in the window counts.",
+    " as one step. Of a step that a time window cuts, only the part in the window counts. Annotations of NCCL and the"
+    " like count as communication only where no kernel communicates: otherwise they launch kernels, which count.",
     source="https://github.com/pytorch/kineto/blob/041e7ce99f1562dd81232ee58b7c454ef16bfae2/tb_plugin/"
     "torch_tb_profiler/profiler/overall_parser.py",
     tables={"steps": _STEPS, "average": _AVERAGE, "communication": _COMMUNICATION},

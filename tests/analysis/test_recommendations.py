@@ -72,7 +72,10 @@ def test_exact_rules_find_communication_costliest(ask: Ask) -> None:
     answer = ask("recommendations", TRACES["dlrm_rank0"])
     assert rules(answer["recommendations"]) == ["utilization", "communication", "dataloader", "tensor_cores"]
     [row] = [row for row in answer["recommendations"] if row["rule"] == "communication"]
-    assert row["value"] == pytest.approx(39.68, abs=0.01)
+    [breakdown] = ask("temporal_breakdown", TRACES["dlrm_rank0"])["breakdown"]
+    whole = next(row["value"] for row in answer["evidence"] if row["measure"] == "time of steps")
+    assert row["value"] == pytest.approx(100 * breakdown["exposed_comm_ns"] / whole)
+    assert row["value"] == pytest.approx(38.31, abs=0.01)
     assert row["name"].startswith("ncclKernel_SendRecv")
     assert row["end_ns"] - row["start_ns"] == 2_146_000
     [cores] = [row for row in answer["checks"] if row["rule"] == "tensor_cores"]

@@ -333,6 +333,21 @@ def test_parts_of_the_time_have_all_time_of_the_steps(ask: Ask, trace: Path, str
     assert found == whole
 
 
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+@pytest.mark.parametrize("kernels", [True, False])
+def test_annotations_that_launch_kernels_are_no_communication(ask: Ask, backend: str, kernels: bool) -> None:
+    """Otherwise, the time of the host in `nccl:all_reduce` would count, too, while nothing is transferred."""
+    trace = [
+        event("user_annotation", "ProfilerStep#1", 0, 100),
+        event("user_annotation", f"{backend}:all_reduce", 10, 20),
+        *([event("kernel", "ncclDevKernel_AllReduce_Sum", 50, 30)] if kernels else []),
+    ]
+    [row] = ask("steps", trace)["steps"]
+    on_host = 0 if kernels and backend == "nccl" else 20_000
+    assert row["communication_ns"] == on_host + (30_000 if kernels else 0)
+    assert row["cpu_exec_ns"] == 20_000 - on_host
+
+
 def test_annotations_of_a_step_on_two_threads_are_one_step(ask: Ask) -> None:
     trace = [
         {**event("user_annotation", f"ProfilerStep#{number}", 100 * number + thread, 99 - 2 * thread), "tid": thread}

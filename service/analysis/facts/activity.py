@@ -37,6 +37,9 @@ LOADING = r"^enumerate\((DataLoader\)#[\s\S]*\.__next__\Z|DataPipe\)#)"
 COLLECTIVE = "^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):"
 """Regular expression of the names of a process group's annotations."""
 
+_ON_DEVICES = "^(nccl|rccl|hccl|xccl):"
+"""Regular expression of the names of annotations whose communication is work on devices, if it is recorded."""
+
 _TB_KINDS = ("broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter")
 TB_NAMES = frozenset(f"{backend}:{name}" for backend in ("nccl", "gloo") for name in _TB_KINDS)
 """Names of the annotations that count as communication for TensorBoard."""
@@ -148,7 +151,7 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     devices = work_table["device"].fill_null(-1).to_numpy()
     del call_table, calls, work_table  # frees their memory before the operators are read
     if categories:
-        ops, op_categories = _ops(scope, rules)
+        ops, op_categories = _ops(scope, rules, launches_kernels=bool((work_categories == COMMUNICATION).any()))
         bounds += ops.bounds()
         for category in (COMMUNICATION, DATALOADER, CPU_EXEC):
             chosen = ops.only(op_categories == category)
@@ -164,12 +167,21 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     )  # fmt: skip
 
 
-def _ops(scope: Scope, rules: Rules) -> tuple[Intervals, npt.NDArray[np.int8]]:
-    """Return the operators and annotations of a rank, and the category of each."""
+def _ops(scope: Scope, rules: Rules, *, launches_kernels: bool) -> tuple[Intervals, npt.NDArray[np.int8]]:
+    """Return the operators and annotations of a rank, and the category of each.
+
+    Args:
+        scope: scope of the rank.
+        rules: see `activity_of`.
+        launches_kernels: whether kernels communicate. Then annotations that launch them do not count as communication:
+            the host is done before the kernels are.
+    """
     slices = scope.slices()
     chosen = slices.of_categories(OP_CATEGORIES.__contains__)
     # the last entry is for slices without a name
     name_categories = np.array([*(category_of(name, rules) for name in slices.names), CPU_EXEC], np.int8)
+    if rules == "exact" and launches_kernels:
+        name_categories[[bool(re.search(_ON_DEVICES, name)) for name in slices.names] + [False]] = CPU_EXEC
     host, regions = slices.host, slices.regions
     ops, op_categories = Intervals(host.starts[chosen], host.ends[chosen]), name_categories[host.names[chosen]]
     if rules == "exact":
