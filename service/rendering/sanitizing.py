@@ -7,6 +7,7 @@ Integers of 2^63 or more change. Each level of nested brackets becomes a key as 
 import json
 import math
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -199,7 +200,8 @@ def engine_number(number: Number, *, in_json: bool = True) -> Number | None:
     value = float(number)
     if not math.isfinite(value):
         return None
-    notations = [number, Number(repr(value))]
+    shortest = repr(value)
+    notations = [number, Number(shortest), Number(f"{Decimal(shortest):e}")]  # the last one has no zeros to overflow
     return next((text for text in notations if not in_json or _is_close(_engine_double(text), abs(value))), None)
 
 
