@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from service.analysis.facts.activity import COLLECTIVE, OPS, Rules, activity_of
@@ -117,6 +118,28 @@ def _synchronizing(communications: pa.Table) -> Any:
     return mask & is_recorded if is_recorded.any() else np.ones(len(communications), bool)
 
 
+def notes(tables: Tables) -> list[str]:
+    """Return a remark if a rank waits longer in a collective than it is in it, which only clocks that differ explain.
+
+    In collectives of synchronizing kinds, no rank is done before the last one has started.
+    """
+    waits = tables["waits"]
+    kinds = [name for name in waits["collective"].unique().to_pylist() if kind_of(name) in SYNCHRONIZING]
+    known = pc.and_(pc.is_valid(waits["seq"]), pc.is_in(waits["collective"], pa.array(kinds, pa.string())))
+    waits = waits.filter(known)
+    excess = pc.subtract(waits["wait_ns"], waits["duration_ns"])
+    worst = pc.max(excess).as_py()
+    if worst is None or worst <= 0:
+        return []
+    rank = waits["rank"][pc.index(excess, worst).as_py()].as_py()
+    text = (
+        f"The clocks of the ranks differ: in one of its collectives, rank {'unknown' if rank is None else rank} would"
+        f" wait {worst / 1000:,.1f} µs longer than the collective lasts there. Waits, delays and late ranks are wrong"
+        " by as much. Merge the traces, which aligns their clocks, and ask this of the merged trace."
+    )
+    return [text]
+
+
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no communication."""
     if scope.has_communication or scope.has_slice(f"cat IN {OPS} AND {scope.name_matches(COLLECTIVE)}"):
@@ -139,5 +162,6 @@ QUESTION = Question(
     inapplicable_reason=missing,
     answer=answer,
     join_ranks=joined,
+    notes_of=notes,
     cost=1,
 )

@@ -457,6 +457,20 @@ def test_clocks_with_different_bases_are_aligned(ask: Ask, tmp_path: Path) -> No
     assert (row["start_ns"], row["end_ns"], row["start_skew_ns"], row["last_rank"]) == (100, 200, 10, 1)
 
 
+@pytest.mark.parametrize(("ahead", "name"), [(0, "allreduce"), (400, "allreduce"), (400, "broadcast")])
+def test_note_says_that_clocks_differ_where_a_wait_is_impossible(
+    ask: Ask, tmp_path: Path, ahead: int, name: str
+) -> None:
+    """The all-reduce of 100 ns ends on both ranks at once; the root of a broadcast may be done before others start."""
+    traces = [
+        of_rank(tmp_path, rank, [nccl(1000 + shift, 1100 + shift, Collective_name=name, Process_Group_Name="0", Seq=1)])
+        for rank, shift in enumerate((0, ahead))
+    ]
+    notes = ask("collectives", *traces).answer.notes
+    assert len(notes) == (ahead > 0 and name == "allreduce")
+    assert all("in one of its collectives, rank 0 would wait" in note for note in notes)
+
+
 def test_ranks_that_contradict_each_other_are_inconsistent(ask: Ask, tmp_path: Path) -> None:
     first = of_rank(tmp_path, 0, [nccl(0, 10, Collective_name="allreduce", dtype="Float")])
     second = of_rank(tmp_path, 1, [nccl(0, 10, Collective_name="allgather", dtype="Float")])

@@ -1,5 +1,6 @@
 """The page of a run, which compares its ranks."""
 
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -94,6 +95,19 @@ def test_collective_opens_in_perfetto_on_the_rank_that_came_last(page: Page, ser
         page.get_by_test_id("run-collectives").get_by_role("link", name="Perfetto, rank 0").first.click()
     Viewer(opened.value).expect_tracks()
     expect(opened.value).to_have_title("gpt_rank0.pt.trace.json.gz (cut) - Perfetto UI")
+
+
+def test_run_with_clocks_that_differ_says_so(page: Page, server: Server) -> None:
+    args = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": 1, "device": 0, "stream": 7}
+    for rank in range(2):
+        reduces = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "pid": 0, "tid": 7, "dur": 100}
+        events = [{**reduces, "ts": 1000 + 400 * rank, "args": args}]
+        content = json.dumps({"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}).encode()
+        query = {"group": "a run with two clocks", "wait": "60"}
+        trace = server.api.put(f"/traces/clock{rank}.json", params=query, content=content).json()
+    page.goto(f"{server.url}/groups/{trace['group']['id']}")
+    expect(page.get_by_test_id("waits-note")).to_contain_text("The clocks of the ranks differ")
+    expect(page.get_by_test_id("waits-note")).to_contain_text("300.0 µs longer")
 
 
 def test_run_without_gpu_work_says_so(page: Page, server: Server, step_trace: Path) -> None:

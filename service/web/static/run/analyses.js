@@ -109,6 +109,7 @@ function showWaits(collectives, traceOf) {
     return;
   }
   const { ranks, collectives: all } = collectives.tables;
+  byId("run-waits-notes").replaceChildren(...collectives.notes.map((text) => el("p", { class: "note", "data-testid": "waits-note" }, text)));
   showTable(byId("run-waits-body"), chosenColumns(ranks, RANK_COLUMNS), {
     label: "Ranks",
     fileName: "ranks.csv",
