@@ -24,7 +24,7 @@ from service.jobs.children.tasks.documents import ExportTask
 from tests.columns import write_columns
 from tests.processes import living
 from tests.traces import TraceShape, trace_chunks
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 POOL = "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
 
@@ -257,6 +257,24 @@ def test_cancelled_request_leaves_no_child() -> None:
         while len(process.children()) > 1:  # noqa: ASYNC110 - the cancelled child ends without an event
             await asyncio.sleep(0.01)
         await child.end()
+
+    run(scenario)
+
+
+def test_stopped_child_of_a_cancelled_request_is_killed() -> None:
+    """Such a child does not notice that its input ends."""
+
+    async def scenario(fork_server: ForkServer) -> None:
+        fork_server.prepare()
+        process, _ = pids_of(fork_server)
+        forking = asyncio.create_task(fork_server.fork(Kind.EXPORT))
+        await asyncio.sleep(0)
+        until(lambda: bool(process.children()))  # blocks the event loop, so that the request is still open
+        [child] = process.children()
+        child.suspend()
+        forking.cancel()
+        await asyncio.wait([forking])
+        await asyncio.to_thread(child.wait, PATIENCE_S)
 
     run(scenario)
 

@@ -114,7 +114,11 @@ class ForkServer:
             started = asyncio.get_running_loop().create_future()
             self._requests.append(started)
             pid, exit_status = await started
-            child = await ChildProcess.connect(our_input, our_output, pid, exit_status, self._kill)
+            try:
+                child = await ChildProcess.connect(our_input, our_output, pid, exit_status, self._kill)
+            except BaseException:
+                self._kill(pid)
+                raise
             our_ends.pop_all()  # the child process closes them
         return child
 
@@ -147,7 +151,10 @@ class ForkServer:
                 match decode_message(text):
                     case Forked(pid):
                         status = self._exit_statuses[pid] = asyncio.get_running_loop().create_future()
-                        _settle(self._requests.popleft(), (pid, status))
+                        request = self._requests.popleft()
+                        if request.done():  # cancelled; the child ends by itself, unless someone has stopped it
+                            self._kill(pid)
+                        _settle(request, (pid, status))
                     case NotForked(error):
                         _settle(self._requests.popleft(), OSError(error))
                     case Exited(pid, status):
