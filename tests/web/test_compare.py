@@ -110,6 +110,7 @@ def test_choices_are_in_the_address_and_back_returns(page: Page, server: Server,
     page.get_by_test_id("compare-pct").press("Enter")
     expect(page.get_by_test_id("compare-tally")).not_to_contain_text("slower")
     page.get_by_test_id("compare-by").select_option("total")
+    expect(result.get_by_test_id("chart-compare")).to_contain_text("in total")  # the links are drawn anew until then
     page.get_by_test_id("view-each_step").click()
     expect(result.get_by_test_id("chart-compare")).to_contain_text("of each step")
     assert query_of(page) == {
