@@ -124,7 +124,7 @@ class Scope:
 
     @property
     def subject(self) -> str:
-        """What the events belong to, as a text for messages."""
+        """Name for messages of what the events belong to: this trace or this selection."""
         return "this selection" if self.is_selection else "this trace"
 
     def sibling(self) -> "Scope":
