@@ -45,7 +45,7 @@ SELECT
     device, start_ns, end_ns, coalesce(uses, -1) AS uses,
     coalesce(estimated_blocks, -1) AS blocks, coalesce(estimated_occupancy, -1) AS occupancy
 FROM device_events JOIN kernel_shapes USING (position) JOIN shapes USING (shape)
-LEFT JOIN cores ON cores.name = device_events.name::VARCHAR
+LEFT JOIN cores ON cores.name = device_events.name
 """
 
 
@@ -62,7 +62,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     with kernel_shapes(scope):
         activity = activity_of(scope, parameters.rules, categories=False)
         windows = windows_of(activity, parameters)
-        scope.slices()
+        scope.define_device_events()
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     kernels = _Kernels(_timed_kernels(scope, parameters), first, last)
     devices = {device["id"]: device for device in scope.summary.devices}

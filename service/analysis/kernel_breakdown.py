@@ -79,7 +79,12 @@ SELECT
 FROM work LEFT JOIN kernel_shapes USING (position)
 """
 """Creates a table of work with its shape and operator. Names are long, so only their hashes are copied."""
-_WANTED = "SELECT DISTINCT operator_row FROM launched WHERE operator_row NOTNULL"
+_OPS = """
+CREATE OR REPLACE TEMP TABLE ops AS
+SELECT row AS operator_row, hash(name) AS op, name FROM events
+WHERE name NOTNULL AND row IN (SELECT operator_row FROM launched)
+"""
+_OP_NAMES = "CREATE OR REPLACE TEMP TABLE op_names AS SELECT op, any_value(name) AS name FROM ops GROUP BY op"
 _GROUPED = """
 CREATE OR REPLACE TEMP TABLE counted AS
 SELECT
@@ -98,7 +103,7 @@ FROM counted
 LEFT JOIN shapes USING (shape)
 LEFT JOIN op_names USING (op)
 LEFT JOIN (
-    SELECT position, name::VARCHAR AS name FROM work WHERE position IN (SELECT position FROM counted)
+    SELECT position, name FROM work WHERE position IN (SELECT position FROM counted)
 ) AS work ON work.position = counted.position
 """
 _SORTED_GROUPS = """
@@ -169,16 +174,13 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
 def _group(scope: Scope) -> None:
     """Create the table ``grouped``: the number and durations of work by name and launch."""
     scope.db.execute(_WORK)
-    names = pa.array(scope.names(), pa.string())
-    tables = {"ops": _ops(scope), "op_names": pa.table({"op": np.arange(len(names), dtype=np.int32), "name": names})}
-    for name, table in tables.items():
-        scope.db.register(name, table)
+    scope.db.execute(_OPS)
+    scope.db.execute(_OP_NAMES)
     scope.db.execute(_GROUPED)
     scope.db.execute(_NAMED_GROUPS)
     scope.db.register("matrix_cores", _matrix_cores(scope))
     scope.db.execute(_SORTED_GROUPS)
-    for name in (*tables, "matrix_cores"):
-        scope.db.unregister(name)
+    scope.db.unregister("matrix_cores")
 
 
 def _matrix_cores(scope: Scope) -> pa.Table:
@@ -187,17 +189,6 @@ def _matrix_cores(scope: Scope) -> pa.Table:
     uses = [{True: "yes", False: "no", None: "unknown"}[uses_matrix_cores(name)] for name in names]
     columns = {"name": names, "tensor_cores": uses, "precision": [precision(name) for name in names]}
     return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-
-
-def _ops(scope: Scope) -> pa.Table:
-    """Return the row of each operator that launched work, and the index of its name."""
-    from service.attribution.nesting import row_indices  # noqa: PLC0415 - loads numba, which the server does without
-
-    slices = scope.slices()
-    rows = scope.table(_WANTED)["operator_row"].to_numpy()
-    ops = slices.host.names[row_indices(slices.host.rows, rows)]
-    named = ops < len(slices.names)
-    return pa.table({"operator_row": rows[named], "op": ops[named]})
 
 
 def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:

@@ -57,9 +57,7 @@ class SequenceParameters(WorkParameters):
 def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     """Return the most frequent sequences of a rank."""
     scope.define_work(parameters, typed=False)
-    work = scope.table(
-        "SELECT position, name::VARCHAR AS name, start_ns, dur_ns, coalesce(launch_row, -1) AS launch FROM work"
-    )
+    work = scope.table("SELECT position, name, start_ns, dur_ns, coalesce(launch_row, -1) AS launch FROM work")
     names = work["name"].combine_chunks().dictionary_encode()
     roots, root_of_work = _roots(scope, parameters, work)
     is_under = root_of_work >= 0

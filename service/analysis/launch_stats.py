@@ -11,6 +11,7 @@ from service.analysis.facts.launches import launched_work, no_launches_reason, w
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import DEVICE, RANK, SPREAD, Columns, count, ns, number, pct, table_of, table_of_rows, word
+from service.streaming.integers import distinct
 
 _STATISTICS = (
     ns("sum", "of all launches"),
@@ -70,7 +71,7 @@ HTA_CALLS = frozenset(
 _LAUNCHED = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT
-    device, stream, correlation, position, call::event_names AS call, call_start_ns, start_ns, work,
+    device, stream, correlation, position, call, call_start_ns, start_ns, work,
     call_end_ns - call_start_ns AS cpu_duration_ns, gpu_duration_ns,
     CASE WHEN start_ns > call_end_ns THEN coalesce(try(start_ns - call_end_ns), 9223372036854775807) ELSE 0
          END AS launch_delay_ns
@@ -91,7 +92,7 @@ FROM launched
 """
 _CALLS = """
 SELECT
-    call::VARCHAR AS call, count(*) AS count, sum(work)::BIGINT AS work,
+    call, count(*) AS count, sum(work)::BIGINT AS work,
     least(sum(cpu_duration_ns), 9223372036854775807)::BIGINT AS cpu_duration_ns,
     avg(cpu_duration_ns) AS mean_cpu_duration_ns,
     least(sum(launch_delay_ns), 9223372036854775807)::BIGINT AS launch_delay_ns,
@@ -144,7 +145,7 @@ def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
 def _create_launches(scope: Scope, work: pa.Table, *, by_call: bool) -> None:
     """Create the table ``launched``, with a row for each call, or for each piece of work."""
     numbers = work["call_number"].to_numpy()
-    is_grouped = by_call and np.bincount(numbers).max(initial=0) > 1
+    is_grouped = by_call and len(distinct(numbers)) < len(numbers)
     scope.db.register("pieces", work)
     if is_grouped:
         scope.db.register("first_pieces", work.take(np.unique(numbers, return_index=True)[1]))

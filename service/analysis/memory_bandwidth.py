@@ -58,7 +58,7 @@ SELECT
          WHEN kind = 'memset' THEN 'Memset' ELSE 'Memcpy Unknown' END AS transfer,
     CASE WHEN contains(args, 'memory bandwidth (GB/s)')
          THEN try_cast(try(args->>'memory bandwidth (GB/s)') AS DOUBLE) END AS told_gbps
-FROM work WHERE {}
+FROM work WHERE {} ORDER BY start_ns, position
 """
 
 

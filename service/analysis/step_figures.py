@@ -75,7 +75,7 @@ TABLES: dict[str, Columns] = {
     "collectives": _COLLECTIVES,
 }
 _WORK_SQL = f"""
-SELECT step, kind::VARCHAR AS kind, type::VARCHAR AS type, name::VARCHAR AS name, count(*) AS count,
+SELECT step, kind::VARCHAR AS kind, type::VARCHAR AS type, name, count(*) AS count,
     least(sum(dur_ns), {2**63 - 1})::BIGINT AS sum_ns, max(dur_ns) AS max_ns
 FROM work WHERE step NOTNULL GROUP BY ALL ORDER BY step, sum_ns DESC, kind, name, type
 """

@@ -1,7 +1,7 @@
-"""The file of a trace's links: written once, read by every cut and analysis of the trace."""
+"""The file of a trace's links and work: written once, read by every cut and analysis of the trace."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import cast
@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.attribution.link_builder import LinkBuilder, link_device_events
+from service.attribution.link_builder import COLUMNS, LinkBuilder
 from service.attribution.links import RULES, Links
-from service.attribution.matching import Matches
+from service.attribution.matching import Matches, Read
 from service.attribution.nesting import NONE, Flags
 from service.attribution.steps import NO_STEP, StepClock
+from service.attribution.work import FIELDS, LAUNCH
 from service.store.column_files import ColumnFolder, ParquetColumns
 from service.store.folder import ATTRIBUTION, EVENTS, disk_errors, unreadable
 from service.store.parts import Parts
@@ -25,15 +26,25 @@ _EXTERNAL_IDS = b"tracedock.external_ids"
 _INTS = {"row": "rows", "launch": "launches", "operator": "operators", "step": "steps"}
 _MISSING = {"launch": NONE, "operator": NONE, "step": NO_STEP}
 _ROW_GROUP = 1 << 15
-_ENCODINGS = dict.fromkeys(_INTS, "DELTA_BINARY_PACKED")  # numbers of rows grow with time
-SCHEMA = pa.schema(
+_ENCODINGS = {  # most numbers grow with time
+    **dict.fromkeys(_INTS, "DELTA_BINARY_PACKED"),
+    **dict.fromkeys(("ts_ns", "correlation", "external_id", "bytes", "launch_ts_ns"), "DELTA_BINARY_PACKED"),
+    **dict.fromkeys(("position", "dur_ns", "launch_dur_ns"), "BYTE_STREAM_SPLIT"),
+}
+_LINKS = pa.schema(
     [
         *(pa.field(name, pa.int64()) for name in _INTS),
         pa.field("rule", pa.dictionary(pa.int8(), pa.string())),
         pa.field("is_work", pa.bool_()),
     ]
 )
-"""Columns of the file. Row numbers count events from 0; null means no launch, operator or step."""
+SCHEMA = pa.schema([*_LINKS, *FIELDS, *LAUNCH])
+"""Columns of the file.
+
+Row numbers count events from 0; null means no launch, operator or step. The fields of slices that are not work are
+null. Files of earlier versions have only the columns before these fields.
+"""
+_WORDS = [name for name in SCHEMA.names if name not in _ENCODINGS and not pa.types.is_boolean(SCHEMA.field(name).type)]
 
 
 def match_events(columns: Path, builder: LinkBuilder, external_ids: ExternalIdKind = "unknown") -> Matches:
@@ -66,15 +77,67 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
     schema = SCHEMA.with_metadata({_EXTERNAL_IDS: matches.external_ids.encode()})
     with disk_errors(), (columns / ATTRIBUTION).open("wb") as file:
         with pq.ParquetWriter(
-            file, schema, compression="zstd", use_dictionary=["rule"], column_encoding=_ENCODINGS
+            file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS
         ) as writer:  # fmt: skip
-            for links in matches.links(StepClock(summary)):
-                writer.write_table(_table(links, schema), row_group_size=_ROW_GROUP)
+            for links, table in _tables(matches, StepClock(summary)):
+                writer.write_table(table, row_group_size=_ROW_GROUP)
                 counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
         file.flush()
         os.fsync(file.fileno())
     rules = {rule: count for rule, count in zip(RULES, counts.tolist(), strict=True) if count}
     return {"external_ids": matches.external_ids, "rules": rules}
+
+
+def device_slices(read: Read, clock: StepClock, external_ids: ExternalIdKind) -> pa.Table:
+    """Return the slices on devices, with the columns and the metadata of the file.
+
+    Args:
+        read: reads columns of the trace.
+        clock: steps of the trace.
+        external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
+    """
+    builder = LinkBuilder()
+    for part in read(COLUMNS):
+        builder.add(part)
+    matches = builder.match(read, external_ids)
+    tables = pa.concat_tables(table for _, table in _tables(matches, clock))
+    return tables.replace_schema_metadata({_EXTERNAL_IDS: matches.external_ids})
+
+
+def has_work(columns: Path) -> bool:
+    """Return whether the file of a trace's links has the fields of work, too; files of earlier versions have not.
+
+    Raises:
+        ExportFailed: the file can't be read.
+    """
+    with _open(columns) as file:
+        return file is not None
+
+
+def read_work(columns: Path, names: Sequence[str]) -> pa.Table | None:
+    """Return columns of the work in the file, in order of time; None if the file lacks the fields of work.
+
+    Raises:
+        ExportFailed: the file can't be read.
+    """
+    with _open(columns) as file:
+        if file is None:
+            return None
+        table = file.read([*names, "is_work"])
+        return table.filter(table["is_work"]).select([*names])
+
+
+@contextmanager
+def _open(columns: Path) -> Iterator[pq.ParquetFile | None]:
+    """Open the file, or None if the trace has none with the fields of work."""
+    path = columns / ATTRIBUTION
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file if set(SCHEMA.names) <= set(file.schema_arrow.names) else None
+    except FileNotFoundError:
+        yield None
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
 
 
 def links_of(columns: Path, summary: Summary) -> Links:
@@ -103,18 +166,18 @@ class LinkReader:
         if self._path.exists():
             with self._reading():
                 self._file = ParquetColumns(self._path)
-                text = self._file.metadata.metadata[_EXTERNAL_IDS].decode()
-                self._external_ids = cast("ExternalIdKind", text)
+                self._external_ids = _external_ids(self._file.metadata.metadata)
         else:
             with closing(Parts(columns / EVENTS)) as parts:
-                self._links[0] = link_device_events(parts.read, StepClock(summary))
+                slices = device_slices(parts.read, StepClock(summary), "unknown")
+            self._links[0] = _links(slices, _external_ids(slices.schema.metadata))
 
     def all(self) -> Links:
         """Return all links."""
         if not self._file:
             return self._links[0]
         with self._reading():
-            return _links(self._file.read(self._groups(), SCHEMA.names), self._external_ids)
+            return _links(self._file.read(self._groups(), _LINKS.names), self._external_ids)
 
     def touching(self, rows: Flags) -> Links:
         """Return at least the links from and to the flagged events."""
@@ -155,11 +218,11 @@ class LinkReader:
         missing = [group for group in chosen if group not in self._links]
         if self._file and missing:
             with self._reading():
-                self._file.fetch(missing, SCHEMA.names)
+                self._file.fetch(missing, _LINKS.names)
                 for group in missing:
-                    self._links[group] = _links(self._file.read([group], SCHEMA.names), self._external_ids)
+                    self._links[group] = _links(self._file.read([group], _LINKS.names), self._external_ids)
         parts = [self._links[group] for group in chosen]
-        return Links.joined(parts or [_links(SCHEMA.empty_table(), "unknown")])
+        return Links.joined(parts or [_links(_LINKS.empty_table(), "unknown")])
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -170,9 +233,14 @@ class LinkReader:
             raise unreadable(self._path, error) from error
 
 
+def _external_ids(metadata: Mapping[bytes, bytes]) -> ExternalIdKind:
+    """Return the meaning of External ids, from the metadata of the file."""
+    return cast("ExternalIdKind", metadata[_EXTERNAL_IDS].decode())
+
+
 def _links(table: pa.Table, external_ids: ExternalIdKind) -> Links:
     """Return the links of a table of the file."""
-    table = table.cast(SCHEMA)
+    table = table.select(_LINKS.names).cast(_LINKS)
     ints = {
         field: table[name].fill_null(_MISSING[name]).to_numpy() if name in _MISSING else table[name].to_numpy()
         for name, field in _INTS.items()
@@ -187,11 +255,23 @@ def _links(table: pa.Table, external_ids: ExternalIdKind) -> Links:
     )
 
 
-def _table(links: Links, schema: pa.Schema) -> pa.Table:
+def _tables(matches: Matches, clock: StepClock) -> Iterator[tuple[Links, pa.Table]]:
+    """Yield the links part by part, at least one, each with its table of the file."""
+    last = 0
+    for links in matches.links(clock):
+        first, last = last, last + int(np.count_nonzero(links.is_work))
+        yield links, _table(links, matches.work(first, last))
+
+
+def _table(links: Links, work: Mapping[str, pa.Array]) -> pa.Table:
+    """Return the table of the file for links and the fields of their work."""
     columns = {
         name: pa.array(values, mask=values == _MISSING[name] if name in _MISSING else None)
         for name, values in ((name, getattr(links, field)) for name, field in _INTS.items())
     }
     columns["rule"] = pa.DictionaryArray.from_arrays(pa.array(links.rules.astype(np.int8)), pa.array(RULES))
     columns["is_work"] = pa.array(links.is_work)
-    return pa.table(columns, schema)
+    if links.is_work.all():
+        return pa.table({**columns, **work}, SCHEMA)
+    places = pa.array(np.cumsum(links.is_work) - 1, mask=~links.is_work)
+    return pa.table({**columns, **{name: values.take(places) for name, values in work.items()}}, SCHEMA)

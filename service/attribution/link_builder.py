@@ -1,14 +1,16 @@
-"""Builder of links; takes events while they are written."""
+"""Builder of links between events; takes the events while they are written."""
 
 import numpy as np
 import numpy.typing as npt
 
 from service.attribution.gathered import GatheredColumns
-from service.attribution.links import Links, is_operator
+from service.attribution.links import is_operator
 from service.attribution.matching import Matches, Read
 from service.attribution.nesting import Flags, Ints, nesting_order
-from service.attribution.steps import StepClock, Track, normalized_track
+from service.attribution.steps import Track, normalized_track
 from service.attribution.sweep import OpenOperators
+from service.attribution.work import COLUMNS as WORK_COLUMNS
+from service.attribution.work import GatheredWork
 from service.store.parts import TRACK, Part, Tracks, Words
 from service.trace.summary import (
     ANNOTATION_CATEGORIES,
@@ -23,7 +25,8 @@ _DEVICE_ANNOTATION = "gpu_user_annotation"
 _OPERATOR, _CALL, _WORK, _WAIT, _REGION, _ANNOTATION = (1 << bit for bit in range(6))
 """Bits of the kinds of events: operators, launches, work, waits, and annotations on devices and on the host."""
 _ON_DEVICE = _WORK | _WAIT
-COLUMNS = ("ph", "cat", "name", "ts_ns", "dur_ns", "correlation", "external_id", *TRACK)
+COLUMNS = ("ph", *TRACK, *WORK_COLUMNS)
+"""Columns of the events that the builder takes."""
 
 
 def _kinds_of(category: str | None) -> int:
@@ -38,32 +41,19 @@ def _kinds_of(category: str | None) -> int:
     )
 
 
-def link_device_events(read: Read, clock: StepClock, external_ids: ExternalIdKind = "unknown") -> Links:
-    """Find the launch, the operator and the step of each slice on a device.
-
-    Args:
-        read: reads columns of the trace.
-        clock: steps of the trace.
-        external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
-    """
-    builder = LinkBuilder()
-    for part in read(COLUMNS):
-        builder.add(part)
-    return Links.joined([*builder.match(read, external_ids).links(clock)])
-
-
 class LinkBuilder:
     """Builder of links; takes events part by part, in order of time."""
 
     def __init__(self) -> None:
         self._tracks = Tracks()
         self._open = OpenOperators()
-        self._pending = [np.empty(0, np.int64)] * 8  # slices with the latest start; the next part may have more
+        self._pending = [np.empty(0, np.int64)] * 9  # slices with the latest start; the next part may have more
         self._calls = GatheredColumns(
-            "correlation", "row", "id", "is_graph", "start", "track", "operator", "operator_id"
+            "correlation", "row", "id", "is_graph", "start", "duration", "name", "track", "operator", "operator_id"
         )
         self._slices = GatheredColumns("row", "correlation", "id", "start", "track", "is_work")
         self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device")
+        self._work = GatheredWork()
         self._names = Words()
         self._threads: dict[Track, int] = {}
 
@@ -82,6 +72,7 @@ class LinkBuilder:
             is_call &= part.ints("correlation") > 0
         self._add_host(part, np.flatnonzero(operators | is_call), is_call)
         self._add_device(part, np.flatnonzero(kinds & _ON_DEVICE), kinds)
+        self._work.add(part, np.flatnonzero(kinds & _WORK))
         self._add_regions(part, np.flatnonzero(kinds & _REGION), is_device=1)
         self._add_regions(part, np.flatnonzero(kinds & _ANNOTATION), is_device=0)
         self._tracks.forget(part)
@@ -93,6 +84,7 @@ class LinkBuilder:
         new = (
             is_call[rows].astype(np.int64), self._tracks.of(part)[rows], part.starts[rows], part.ends[rows],
             part.ints("external_id")[rows], part.first + rows, part.ints("correlation")[rows], is_graph[rows],
+            self._work.names.of(part, "name", rows),
         )  # fmt: skip
         slices = [np.concatenate(columns) for columns in zip(self._pending, new, strict=True)]
         ready = int(np.searchsorted(slices[2], slices[2][-1]))
@@ -102,7 +94,7 @@ class LinkBuilder:
     def _sweep(self, slices: list[Ints]) -> None:
         """Find the operators around calls. Slices that are swept later begin after all of these."""
         order = nesting_order(slices[2], slices[3])
-        calls, tracks, starts, ends, ids, rows, correlations, graphs = (values[order] for values in slices)
+        calls, tracks, starts, ends, ids, rows, correlations, graphs, names = (values[order] for values in slices)
         is_call = calls > 0
         if not len(rows):
             return
@@ -114,6 +106,8 @@ class LinkBuilder:
             id=ids[is_call],
             is_graph=graphs[is_call],
             start=starts[is_call],
+            duration=(ends - starts)[is_call],
+            name=names[is_call],
             track=tracks[is_call],
             operator=around[:, 0],
             operator_id=around[:, 1],
@@ -142,6 +136,11 @@ class LinkBuilder:
             )
 
     def match(self, read: Read, external_ids: ExternalIdKind) -> Matches:
-        """Match all added events; see `link_device_events`. The builder takes no more events."""
+        """Match all added events. The builder takes no more events.
+
+        Args:
+            read: reads columns of the trace.
+            external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
+        """
         self._sweep(self._pending)
-        return Matches(self._calls, self._slices, self._regions, self._tracks.keys, read, external_ids)
+        return Matches(self._calls, self._slices, self._regions, self._work, self._tracks.keys, read, external_ids)

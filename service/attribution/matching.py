@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from service.attribution.gathered import GatheredColumns
 from service.attribution.links import (
@@ -16,6 +17,7 @@ from service.attribution.links import (
 )
 from service.attribution.nesting import NONE, Flags, Ints, first_matches
 from service.attribution.steps import StepClock, Track
+from service.attribution.work import GatheredWork, words_of
 from service.store.parts import Part
 from service.trace.summary import OPERATOR_CATEGORIES, ExternalIdKind
 
@@ -23,7 +25,10 @@ MIN_AGREEMENT = 0.99
 """Minimum share of work whose External id agrees with its operator, for External ids to count as operator ids."""
 
 SLICES_AT_ONCE = 1 << 17
-_NO_CALL = {"row": NONE, "id": 0, "is_graph": 0, "start": 0, "track": 0, "operator": NONE, "operator_id": NONE}
+_NO_CALL = {
+    "row": NONE, "id": 0, "is_graph": 0, "start": 0, "duration": 0, "name": NONE, "track": 0, "operator": NONE,
+    "operator_id": NONE,
+}  # fmt: skip
 """Values of the launch of a slice that has none, by column."""
 
 Read = Callable[[Sequence[str]], Iterator[Part]]
@@ -42,6 +47,7 @@ class Matches:
         calls: launches, in order of time: their correlation, and the columns of `_NO_CALL`.
         slices: slices, in order of time: their row, correlation, id, start, track, and whether they are work.
         regions: annotations on devices and on the host, in order of time; see `_Regions`.
+        work: fields of the slices that are work.
         keys: pid and tid of each track.
         read: reads columns of the trace.
         external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
@@ -52,12 +58,14 @@ class Matches:
         calls: GatheredColumns,
         slices: GatheredColumns,
         regions: GatheredColumns,
+        work: GatheredWork,
         keys: Sequence[Track],
         read: Read,
         external_ids: ExternalIdKind,
     ) -> None:
-        self._slices, self._keys = slices, keys
+        self._slices, self._work, self._keys = slices, work, keys
         self._call_of_slice = first_matches(calls.take("correlation"), slices.values("correlation"))
+        self._call_of_work = self._call_of_slice[slices.values("is_work") > 0]
         self._calls = {name: calls.take_narrow(name, missing) for name, missing in _NO_CALL.items()}
         self._regions = _Regions.matched(regions)
         self.external_ids, self._operators_by_id = self._matched_by_id(read, external_ids)
@@ -100,6 +108,18 @@ class Matches:
             yield self._with_regions([links], clock, slice(first, last))
         if not slices:
             yield self._with_regions([], clock, slice(None))
+
+    def work(self, first: int, last: int) -> Mapping[str, pa.Array]:
+        """Return the fields of the work from index `first` to before `last`, and of its launches, by name."""
+        call = self._call_of_work[first:last]
+        calls = {name: self._calls[name][call].astype(np.int64) for name in ("start", "duration", "name")}
+        unknown = call == NONE
+        return {
+            **self._work.fields(first, last),
+            "launch_ts_ns": pa.array(calls["start"], mask=unknown),
+            "launch_dur_ns": pa.array(calls["duration"], mask=unknown),
+            "launch_name": words_of(calls["name"], self._work.names.listed),
+        }
 
     def _with_regions(self, links: list[Links], clock: StepClock, chosen: slice) -> Links:
         """Return links with those of some regions, which have steps alone, in order of rows."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from service.rendering.sanitizing import Bytes, containing, sanitized, suspects
+from service.attribution.work import COLLECTIVE
+from service.rendering.sanitizing import Bytes, sanitized, suspects
 from service.rendering.text import ALL_ARGS, NO_ARGS, SOME_ARGS, PackedTexts
 from service.store.parts import Flags, Ints, Part
+from service.streaming.scan.search import containing
 from service.trace.selection_fields import Args
 
 ESSENTIAL_COLUMNS = ("correlation", "device", "stream", "bytes")  # External ids would take a fifth of the time to load
-_COLLECTIVE = b'"Collective name"'
 _MODES = {"all": ALL_ARGS, "essential": SOME_ARGS, "none": NO_ARGS}
 
 
@@ -92,7 +93,7 @@ class PlacedEvents:
         modes = np.full(len(self), _MODES[self.kept_args])
         if self.kept_args == "essential":
             modes[self.part.which("name", {"[memory]"}.__contains__)] = ALL_ARGS
-            modes[containing(texts.values, texts.starts, _COLLECTIVE)] = ALL_ARGS
+            modes[containing(column, COLLECTIVE)] = ALL_ARGS
         harmful = suspects(texts.values, texts.starts, modes == ALL_ARGS).tolist()
         changed = {row: sanitized(column[row].as_py(), in_json=in_json) for row in harmful} | {**self.counters}
         args = Arguments(texts.values, texts.starts[:-1], texts.starts[1:], modes)

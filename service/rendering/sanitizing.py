@@ -131,27 +131,6 @@ def _is_long(values: Bytes, at: int, stop: int) -> bool:
     return True
 
 
-def containing(values: Bytes, starts: Ints, word: bytes) -> Flags:
-    """Return flags of the texts that contain a word."""
-    contains = np.zeros(len(starts) - 1, np.bool_)
-    _mark_containing(values, starts, np.frombuffer(word, np.uint8), contains)
-    return contains
-
-
-@compiled
-def _mark_containing(values: Bytes, starts: Ints, word: Bytes, contains: Flags) -> None:
-    for text in range(len(contains)):
-        for at in range(starts[text], starts[text + 1] - len(word) + 1):
-            if values[np.uintp(at)] != word[0]:
-                continue
-            same = 1
-            while same < len(word) and values[at + same] == word[same]:
-                same += 1
-            if same == len(word):
-                contains[text] = True
-                break
-
-
 def _flat(text: str) -> str:
     """Return the JSON text with strings in place of values that are nested deeper than `DEPTH_MAX`."""
     pieces: list[str] = []

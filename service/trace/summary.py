@@ -20,7 +20,10 @@ LAUNCH_PATTERN = "Runtime|.*_(runtime|driver)"
 OP_CATEGORIES = frozenset({"cpu_op", "Operator", "user_annotation", "User"})
 """Categories of host work that can cause a launch."""
 
-HOST_CATEGORIES = OP_CATEGORIES | {"python_function"}
+PYTHON_CATEGORY = "python_function"
+"""Category of Python functions, which can outnumber all other slices many times."""
+
+HOST_CATEGORIES = OP_CATEGORIES | {PYTHON_CATEGORY}
 """Categories of host work, except the calls that launch device work."""
 
 ANNOTATION_CATEGORIES = frozenset({"user_annotation", "User"})

@@ -1,6 +1,7 @@
 """Launches, compared with HTA under its filters, and with plain Python without filters."""
 
 import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,7 +138,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
 @given(st.lists(st.tuples(*[st.integers(0, 90)] * 4), min_size=1, max_size=12))
 def test_statistics_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int, int]]) -> None:
     trace = []
-    for number, (at, dur, start, lasting) in enumerate(parts):
+    for number, (at, dur, start, lasting) in enumerate(parts, 1):
         trace += [call(at, number, dur=dur), work(start, lasting, correlation=number)]
     expected = {
         "cpu_duration": [dur * 1000 for _, dur, _, _ in parts],
@@ -153,8 +154,14 @@ def test_statistics_equal_plain_python(ask: Ask, parts: list[tuple[int, int, int
 
 
 def test_correlations_may_be_far_apart(ask: Ask) -> None:
-    numbers = [5, -7, 10**15, 2**59, 6]
+    numbers = [5, 0, -7, 10**15, 2**59, 6]
     calls = [call(at, number) for at, number in enumerate(numbers[:-1])]
     answer = ask("launch_stats", [*calls, call(9, 5), *(work(20, 1, correlation=number) for number in numbers)])
     rows = {row["correlation"]: row["call_start_ns"] // 1000 for row in answer["launches"]}
-    assert rows == {5: 0, -7: 1, 10**15: 2, 2**59: 3}  # the first call of a correlation counts
+    assert rows == {5: 0, 10**15: 3, 2**59: 4}  # the first call of a correlation counts, and 0 or less means none
+
+
+@pytest.mark.parametrize("trace", sorted(DATA.glob("cuda_*.json.gz")), ids=lambda path: path.name.partition(".")[0])
+def test_launches_are_those_of_the_attribution(ask: Ask, trace: Path) -> None:
+    launched = sum(row["work"] for row in ask("operators", trace)["attribution"] if row["rule"] != "no_launch")
+    assert [row["work"] for row in ask("launch_stats", trace)["counts"]] == [launched]

@@ -104,7 +104,7 @@ def test_hostile_values_yield_an_answer(ask: Ask) -> None:
 def test_lengths_equal_plain_python(ask: Ask, parts: list[tuple[int, int]]) -> None:
     trace: list[dict[str, Any]] = []
     changes = []
-    for number, (launch, start) in enumerate(parts):
+    for number, (launch, start) in enumerate(parts, 1):
         trace += [call(launch, number), work(start, 1, correlation=number)]
         changes += [(launch, 0, 1), (start, 1, -1)]
     length, series = 0, []

@@ -93,8 +93,17 @@ def test_kernel_with_collective_metadata_communicates_under_any_name(ask: Ask) -
     trace = [collective, work(1, 5, name="multimem", **answer), work(6, 2, name="multimem")]
     [row] = ask("temporal_breakdown", trace)["breakdown"]
     assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
-    [row] = ask("temporal_breakdown", trace, selection=Selection(categories=["kernel"]))["breakdown"]
-    assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
+    for events, selection in ((trace, Selection(categories=["kernel"])), (trace[1:], None)):
+        [row] = ask("temporal_breakdown", events, selection=selection)["breakdown"]
+        assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
+        [row] = ask("temporal_breakdown", events, selection=selection, memset="comp")["breakdown"]
+        assert (row["comm_ns"], row["compute_ns"]) == (5000, 2000)
+        assert {
+            row["type"]: row["count"] for row in ask("kernel_breakdown", events, selection=selection)["kernels"]
+        } == {
+            "COMM": 1,
+            "COMP": 1,
+        }
 
 
 def test_last_step_and_unlinked_work_can_be_left_out(ask: Ask) -> None:

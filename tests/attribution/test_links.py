@@ -8,15 +8,17 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service.attribution import matching
-from service.attribution.file import LinkReader, links_of
+from service.attribution.file import LinkReader, device_slices, has_work, links_of
 from service.attribution.links import RULES, Links
 from service.attribution.nesting import NONE
-from service.attribution.steps import NO_STEP
+from service.attribution.steps import NO_STEP, StepClock
+from service.attribution.work import COLUMNS, FIELDS, LAUNCH
 from service.jobs.ingest import ingest
 from service.store.folder import ATTRIBUTION, EVENTS
 from service.store.parts import Parts
@@ -39,12 +41,37 @@ def ingested(text: bytes, folder: Path) -> tuple[Links, Summary, list[int]]:
     summary = ingest(io.BufferedReader(io.BytesIO(text)), columns, "trace.json", lambda _: None)
     parts = Parts(columns / EVENTS)
     positions = [position for part in parts.read(["position"]) for position in part.ints("position").tolist()]
+    slices = device_slices(parts.read, StepClock(summary), "unknown")
     parts.close()
+    assert has_work(columns)
+    assert slices.to_pydict() == pq.read_table(columns / ATTRIBUTION).to_pydict()
+    check_work(columns)
     links = links_of(columns, summary)
     (columns / ATTRIBUTION).unlink()
     computed = links_of(columns, summary)
     assert all((getattr(links, name) == getattr(computed, name)).all() for name in ("rows", "steps", "operators"))
     return links, summary, positions
+
+
+def check_work(columns: Path) -> None:
+    """Check that the file of links has the fields of the events that are work, and of their launches."""
+    events = pq.read_table(columns / EVENTS, columns=[*COLUMNS]).to_pylist()
+    configurations: dict[str, int] = {}
+    for slice_ in pq.read_table(columns / ATTRIBUTION).to_pylist():
+        event, launch = events[slice_["row"]], None if slice_["launch"] is None else events[slice_["launch"]]
+        if not slice_["is_work"]:
+            assert {slice_[name] for name in (*FIELDS.names, *LAUNCH.names)} == {None}
+            continue
+        event["names_collective"] = '"Collective name"' in (event["args"] or "")
+        _, is_there, tail = (event["args"] or "").partition('"registers per thread"')
+        tail = tail.partition('"Collective name"')[0]
+        event["configuration"] = configurations.setdefault(tail, slice_["configuration"]) if is_there else None
+        assert {name: slice_[name] for name in FIELDS.names} == {name: event[name] for name in FIELDS.names}
+        of_launch = (slice_["launch_ts_ns"], slice_["launch_dur_ns"], slice_["launch_name"])
+        assert of_launch == (
+            (launch["ts_ns"], max(launch["dur_ns"] or 0, 0), launch["name"]) if launch else (None, None, None)
+        )
+    assert sorted(configurations.values()) == [*range(len(configurations))]
 
 
 def check(text: bytes) -> Counter[str]:

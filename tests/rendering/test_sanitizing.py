@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.rendering.sanitizing import DEPTH_MAX, LONG, containing, counter_args, plain, sanitized
+from service.rendering.sanitizing import DEPTH_MAX, LONG, counter_args, plain, sanitized
 from service.rendering.sanitizing import suspects as suspects_among
 from service.rendering.text import PackedTexts
 from tests.cutting.test_cut import ingested
@@ -194,12 +194,6 @@ def test_counter_args_keep_only_numbers(args: str | None, expected: Any, numbers
     text, count, left_out = counter_args(args)
     assert json.loads(text) == expected
     assert (count, left_out) == (numbers, omitted)
-
-
-@given(st.lists(st.binary(max_size=12), max_size=5), st.binary(min_size=1, max_size=2))
-def test_texts_that_contain_a_word_are_found(texts: list[bytes], word: bytes) -> None:
-    table = PackedTexts.of(texts)
-    assert containing(table.values, table.starts, word).tolist() == [word in text for text in texts]
 
 
 def test_empty_texts_are_not_suspect() -> None:

@@ -49,14 +49,15 @@ TB_COLLECTIVES = "(" + ", ".join(f"'{name}'" for name in sorted(TB_NAMES)) + ")"
 
 _TB_RUNTIMES = "Runtime|(cuda|mtia|glow|xpu|privateuse1)_runtime"
 
+_COLUMNS = "start_ns, end_ns, correlation, device, launch_start_ns, launch_end_ns"
 _WORK = f"""
 SELECT
     CASE kind WHEN 'memcpy' THEN {MEMCPY} WHEN 'memset' THEN {MEMSET}
         ELSE if({{communicates}}, {COMMUNICATION}, {KERNEL}) END::TINYINT AS category,
-    start_ns, end_ns, correlation, device
+    {_COLUMNS}
 FROM work
 """
-_WORK_WITHOUT_CATEGORIES = "SELECT NULL::TINYINT AS category, start_ns, end_ns, correlation, device FROM work"
+_WORK_WITHOUT_CATEGORIES = f"SELECT NULL::TINYINT AS category, {_COLUMNS} FROM work"
 _TB_COMMUNICATES = f"""
 coalesce(external_id, -1) IN (SELECT coalesce(external_id, -1) FROM events WHERE ph = 'X' AND name IN {TB_COLLECTIVES})
 """
@@ -100,8 +101,9 @@ class Activity:
         steps: annotations of the steps, in order of time.
         numbers: numbers of the steps.
         covers: coverage of each category except the last; each is empty if categories were not requested.
-        bounds: first start and last end on the host; empty if the host has no slices.
-        op_bounds: first start and last end of slices of the category `cpu_exec`; empty if there are none.
+        bounds: first start and last end on the host; empty if the host has no slices, or if categories were not
+            requested.
+        op_bounds: first start and last end of slices of the category `cpu_exec`; empty likewise.
         time: time of the selection; None for the whole trace.
         of_rank: steps of the whole rank; None unless the activity is that of a selection, by the exact rules.
         selected_steps: numbers of the steps that the selection names; None if it names none.
@@ -140,17 +142,16 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     communicates = _TB_COMMUNICATES if rules == "tensorboard" else "type = 'COMM'"
     work_table = scope.table(_WORK.format(communicates=communicates) if categories else _WORK_WITHOUT_CATEGORIES)
     work, work_categories = Intervals.of(work_table), work_table["category"].fill_null(-1).to_numpy()
-    call_table = calls_of(scope, categories=_TB_RUNTIMES if rules == "tensorboard" else LAUNCH_PATTERN)
-    calls = Intervals.of(call_table, "call_")
-    call_of_work = _calls_of_work(work_table["correlation"], call_table["correlation"])
-    covers, bounds, op_bounds = [Coverage.none()] * OTHER, calls.bounds(), list[int]()
+    launches, launched = _launches(scope, rules, work_table)
+    devices = work_table["device"].fill_null(-1).to_numpy()
+    del work_table  # frees its memory before the host's slices are read
+    covers, bounds, op_bounds = [Coverage.none()] * OTHER, list[int](), list[int]()
     if categories:
+        calls = Intervals.of(_calls(scope, rules), "call_")
+        bounds = calls.bounds()
         covers[:RUNTIME] = [work.only(work_categories == category).coverage() for category in range(RUNTIME)]
         covers[RUNTIME] = calls.coverage()
-    launches = calls.only(call_of_work) if len(calls.starts) else Intervals(work.starts, work.starts)
-    devices = work_table["device"].fill_null(-1).to_numpy()
-    del call_table, calls, work_table  # frees their memory before the operators are read
-    if categories:
+        del calls
         ops, op_categories = _ops(scope, rules, launches_kernels=bool((work_categories == COMMUNICATION).any()))
         bounds += ops.bounds()
         for category in (COMMUNICATION, DATALOADER, CPU_EXEC):
@@ -159,7 +160,6 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
             if category == CPU_EXEC:
                 op_bounds = chosen.bounds()
     bounds = [min(bounds), max(bounds)] if bounds else []
-    launched = call_of_work >= 0
     of_rank = rank_steps(scope) if scope.is_selection and rules == "exact" else None
     return Activity(
         work, work_categories, devices, launches, launched, steps, numbers, covers, bounds, op_bounds,
@@ -207,6 +207,22 @@ def steps_of(scope: Scope) -> tuple[Ints, Intervals]:
     """Return the numbers and the annotations of a rank's steps, in order of time."""
     numbers, starts, ends = merged_steps(scope.steps)
     return numbers, Intervals(starts, ends)
+
+
+def _calls(scope: Scope, rules: Rules) -> pa.Table:
+    return calls_of(scope, categories=_TB_RUNTIMES if rules == "tensorboard" else LAUNCH_PATTERN)
+
+
+def _launches(scope: Scope, rules: Rules, work: pa.Table) -> tuple[Intervals, npt.NDArray[np.bool_]]:
+    """Return the call that launched each piece of work, and whether it is known; if not, the call is arbitrary."""
+    if rules == "exact":
+        starts, ends = (work[f"launch_{edge}_ns"].fill_null(0).to_numpy() for edge in ("start", "end"))
+        return Intervals(starts, ends), work["launch_start_ns"].is_valid().to_numpy()
+    calls = _calls(scope, rules)
+    call_of_work = _calls_of_work(work["correlation"], calls["correlation"])
+    if not len(calls):
+        return Intervals.of(work), np.zeros(len(work), np.bool_)
+    return Intervals.of(calls, "call_").only(call_of_work), call_of_work >= 0
 
 
 def _calls_of_work(correlations: pa.ChunkedArray, calls: pa.ChunkedArray) -> Ints:

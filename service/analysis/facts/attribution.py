@@ -22,7 +22,7 @@ ATTRIBUTION: Columns = (
 )
 
 _RULES = """
-SELECT rule::VARCHAR AS rule, count(*) AS work, least(sum(dur_ns), 9223372036854775807)::BIGINT AS time_ns,
+SELECT rule, count(*) AS work, least(sum(dur_ns), 9223372036854775807)::BIGINT AS time_ns,
     count(step) AS in_steps
 FROM device_events GROUP BY rule ORDER BY time_ns DESC, rule
 """
@@ -30,7 +30,7 @@ FROM device_events GROUP BY rule ORDER BY time_ns DESC, rule
 
 def attribution_of(scope: Scope) -> pa.Table:
     """Return the work of a rank by attribution rule."""
-    scope.slices()
+    scope.define_device_events()
     columns = scope.table(_RULES).to_pydict()
     total = sum(columns["time_ns"])
     shares = [percentage(time, total) for time in columns["time_ns"]]

@@ -82,12 +82,12 @@ def device_work(scope: Scope, on_cores: MatrixCoreUse | None = None, *, runtime_
         on_cores: predicate for the use of matrix cores; if None, no work counts as using them.
         runtime_calls: whether to read runtime calls, too; driver calls are never read.
     """
-    scope.slices()
+    scope.define_device_events()
     columns, words = read_arrays(scope, _WORK, {"names"})
     names = columns.pop("names")
     use_by_name = np.zeros(len(words["names"]), np.int8)
-    for name in np.flatnonzero(np.bincount(names)).tolist():  # most words are names of other slices
-        use_by_name[name] = _use_code(on_cores, words["names"][name])
+    for name, word in enumerate(words["names"]):
+        use_by_name[name] = _use_code(on_cores, word)
     calls = _calls(scope, _RUNTIME) if runtime_calls else None
     return DeviceWork(calls=calls, on_cores=use_by_name[names], **columns)
 

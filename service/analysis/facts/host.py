@@ -9,7 +9,7 @@ import numpy as np
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
 from service.store.database import END
-from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES
+from service.trace.summary import ANNOTATION_CATEGORIES, OPERATOR_CATEGORIES, PYTHON_CATEGORY
 
 if TYPE_CHECKING:
     from service.attribution.nesting import Indices
@@ -28,7 +28,7 @@ def _categories(names: Collection[str]) -> str:
 
 IS_OP = _categories(OPERATOR_CATEGORIES)
 IS_ANNOTATION = _categories(ANNOTATION_CATEGORIES)
-IS_PYTHON = "cat = 'python_function'"
+IS_PYTHON = f"cat = '{PYTHON_CATEGORY}'"
 IS_MODULE = f"{IS_PYTHON} AND starts_with(name, 'nn.Module: ')"
 """SQL conditions for kinds of slices."""
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
+import pyarrow as pa
+
 from service.analysis.facts.scope import KERNELS, Scope
 
 _DETAILS = (
@@ -21,28 +23,34 @@ def _number_sql(key: str) -> str:
 
 _BLOCKS, _OCCUPANCY = _number_sql("blocks per SM"), _number_sql("est. achieved occupancy %")
 
-_SHAPES = f"""
-CREATE OR REPLACE TABLE shapes AS
-SELECT
-    shape, contains(tail, '"grid"') AND contains(tail, '"block"') AS in_tail,
-    details.grid AS grid, details.block AS block,
-    details['registers per thread'] AS registers, details['shared memory'] AS shared_memory_bytes,
-    details['blocks per SM'] AS blocks_per_sm, details['est. achieved occupancy %'] AS occupancy,
-    estimated_blocks, estimated_occupancy
-FROM (
-    SELECT
-        shape, {_PARSED_DETAILS} AS details, {_TAIL} AS tail,
-        {_BLOCKS} AS estimated_blocks, {_OCCUPANCY} AS estimated_occupancy
-    FROM events JOIN (SELECT shape, min(position) AS position FROM kernel_shapes GROUP BY shape) USING (position)
-)
+_KERNEL_SHAPES = "CREATE OR REPLACE TABLE kernel_shapes AS SELECT position, {shape} AS shape FROM {kernels}"
+_OF_EVENTS = f"events WHERE cat IN {KERNELS}"
+_FIRSTS = """
+SELECT configuration AS shape, min(row) AS row FROM device_events WHERE kind = 'kernel' GROUP BY configuration
+"""
+_PARSED = f"hash(({_PARSED_DETAILS}, {_BLOCKS}, {_OCCUPANCY}))"
+_FIRST_EVENTS = """
+(SELECT shape, args FROM events JOIN (SELECT shape, min(position) AS position FROM kernel_shapes GROUP BY shape)
+USING (position))
 """
 
 
-def _kernel_shapes_sql(shape_key: str) -> str:
-    """Return the SQL that creates the table ``kernel_shapes``; kernels of equal keys have the same shape."""
+def _shapes_sql(examples: str) -> str:
+    """Return the SQL that creates the table ``shapes`` from the arguments of an example of each shape."""
     return f"""
-    CREATE OR REPLACE TABLE kernel_shapes AS
-    SELECT position, hash({shape_key}) AS shape FROM events WHERE cat IN {KERNELS}
+    CREATE OR REPLACE TABLE shapes AS
+    SELECT
+        shape, contains(tail, '"grid"') AND contains(tail, '"block"') AS in_tail,
+        details.grid AS grid, details.block AS block,
+        details['registers per thread'] AS registers, details['shared memory'] AS shared_memory_bytes,
+        details['blocks per SM'] AS blocks_per_sm, details['est. achieved occupancy %'] AS occupancy,
+        estimated_blocks, estimated_occupancy
+    FROM (
+        SELECT
+            shape, {_PARSED_DETAILS} AS details, {_TAIL} AS tail,
+            {_BLOCKS} AS estimated_blocks, {_OCCUPANCY} AS estimated_occupancy
+        FROM {examples}
+    )
     """
 
 
@@ -65,9 +73,21 @@ def kernel_shapes(scope: Scope) -> Iterator[None]:
 def _create_tables(scope: Scope) -> None:
     """Group kernels by the tail of their arguments or, if a tail lacks the launch shape, by the parsed arguments."""
     with closing(scope.sibling()) as connection:
-        for shape_key in (_TAIL, f"({_PARSED_DETAILS}, {_BLOCKS}, {_OCCUPANCY})"):
-            connection.db.execute(_kernel_shapes_sql(shape_key))
-            connection.db.execute(_SHAPES)
-            [row] = connection.table("SELECT bool_and(coalesce(in_tail, false)) AS all_in_tail FROM shapes").to_pylist()
-            if row["all_in_tail"]:
-                break
+        if not _create_from_tails(connection):
+            connection.db.execute(_KERNEL_SHAPES.format(shape=_PARSED, kernels=_OF_EVENTS))
+            connection.db.execute(_shapes_sql(_FIRST_EVENTS))
+
+
+def _create_from_tails(scope: Scope) -> bool:
+    """Create the tables from the tails of arguments; return False if a tail lacks the launch shape."""
+    scope.define_device_events()
+    firsts = scope.table(_FIRSTS)
+    if firsts["shape"].null_count:
+        return False
+    args = scope.args_at(firsts["row"].to_pylist())
+    scope.db.register("shape_examples", firsts.append_column("args", pa.array(args, pa.string())))
+    scope.db.execute(_shapes_sql("shape_examples"))
+    scope.db.unregister("shape_examples")
+    scope.db.execute(_KERNEL_SHAPES.format(shape="configuration", kernels="device_events WHERE kind = 'kernel'"))
+    [row] = scope.table("SELECT bool_and(coalesce(in_tail, false)) AS all_in_tail FROM shapes").to_pylist()
+    return bool(row["all_in_tail"])

@@ -16,7 +16,7 @@ from service.trace.summary import STEP_PREFIX
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _WORK = """
 SELECT
-    name::VARCHAR AS name, kind::VARCHAR AS kind, dur_ns, coalesce(operator_row, -1) AS operator_row
+    name, kind::VARCHAR AS kind, dur_ns, coalesce(operator_row, -1) AS operator_row
 FROM device_events ORDER BY start_ns, position
 """
 
@@ -36,7 +36,7 @@ def launch_sites(scope: Scope, names: Collection[str]) -> pa.Table:
         ``name, kind, place, exact_place, count, duration_ns``. ``place`` and ``exact_place`` are hashes, comparable
         between traces. The exact one also distinguishes siblings of the same name by their order.
     """
-    scope.slices()
+    scope.define_device_events()
     work = scope.table(_WORK)
     host = host_where(scope, f"({IS_MODULE} OR {IS_OP} OR {IS_ANNOTATION})", SHAPES)
     parents = parents_of(host.threads, host.starts, host.ends)

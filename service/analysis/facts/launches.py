@@ -11,27 +11,28 @@ from service.analysis.parameters import WorkParameters
 from service.streaming.words import word_column
 from service.trace.summary import LAUNCH_PATTERN
 
-_WORK = "SELECT position, device, stream, start_ns, end_ns, dur_ns, correlation FROM work WHERE {}"
-_COLUMNS = ("call", "call_start_ns", "call_end_ns")
+_OF_WORK = "position, device, stream, start_ns, end_ns, dur_ns, correlation"
+_OF_CALL = """
+launch_name AS call, launch_start_ns AS call_start_ns, launch_end_ns AS call_end_ns, launch_row AS call_number
+"""
 
 
 def launched_work(
     scope: Scope, parameters: WorkParameters, *, calls: frozenset[str] | None = None, where: str = "true"
 ) -> pa.Table:
-    """Return work with the call that launched it: the first call with its correlation id.
+    """Return work with the call that launched it, as `service.attribution.links` finds it.
 
-    Correlation ids are mostly consecutive, so a lookup by position takes a third of the time of a database join.
+    By HTA's types, it is the first call with the correlation id of the work.
 
     Args:
         scope: scope of the rank.
         parameters: rules by which work counts.
-        calls: names of the calls that count; None for all.
+        calls: names of the calls that count by HTA's types; None for all.
         where: SQL condition on the work.
 
     Returns:
         ``position, device, stream, start_ns, end_ns, dur_ns, correlation`` of work, and ``call, call_start_ns,
-        call_end_ns`` of its call and ``call_number``, its number among all calls, null if it has none; in order of
-        time.
+        call_end_ns`` of its call and ``call_number``, different for each call, null if it has none; in order of time.
     """
     key = ("launched", parameters.types, parameters.last_step, parameters.linked_only, calls, where)
     return scope.cached(key, lambda: _launched(scope, parameters, calls, where))
@@ -39,18 +40,25 @@ def launched_work(
 
 def _launched(scope: Scope, parameters: WorkParameters, calls: frozenset[str] | None, where: str) -> pa.Table:
     scope.define_work(parameters, typed=False)
-    work = scope.table(_WORK.format(where))
+    hta = parameters.types == "hta"
+    work = scope.table(f"SELECT {_OF_WORK if hta else f'{_OF_WORK}, {_OF_CALL}'} FROM work WHERE {where}")
     starts = work["start_ns"].to_numpy()
     if (starts[1:] < starts[:-1]).any():  # columns are in order of time, which the database mostly keeps
         work = work.take(np.lexsort((work["position"].to_numpy(), starts)))
-    call_rows = calls_of(scope, calls)
-    call_rows = (
-        call_rows.filter(call_rows["correlation"].is_valid()) if call_rows["correlation"].null_count else call_rows
-    )
-    positions = first_positions(call_rows["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
+    return _with_first_calls(work, calls_of(scope, calls)) if hta else work
+
+
+def _with_first_calls(work: pa.Table, calls: pa.Table) -> pa.Table:
+    """Add to work the first call with its correlation id.
+
+    Correlation ids are mostly consecutive, so a lookup by position takes a third of the time of a database join.
+    """
+    if calls["correlation"].null_count:
+        calls = calls.filter(calls["correlation"].is_valid())
+    positions = first_positions(calls["correlation"].to_numpy(), work["correlation"].fill_null(0).to_numpy())
     rows = pa.array(positions, mask=~work["correlation"].is_valid().to_numpy() | (positions < 0))
-    for column in _COLUMNS:
-        work = work.append_column(column, call_rows[column].take(rows))
+    for column in ("call", "call_start_ns", "call_end_ns"):
+        work = work.append_column(column, calls[column].take(rows))
     return work.append_column("call_number", rows)
 
 

@@ -8,22 +8,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.parameters import WorkParameters
 from service.store.database import END, spill_errors
 from service.store.export import parsed_envelope
-from service.store.folder import EVENTS
+from service.store.folder import ATTRIBUTION, EVENTS
 from service.store.steps import steps_in
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 from service.trace.kernel_names import communicates
-from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, Step
+from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, PYTHON_CATEGORY, Step
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
-    from service.attribution.links import Links
     from service.cutting.criteria import IntervalSet
     from service.store.parts import Part
 
@@ -63,24 +63,26 @@ _ON_DEVICE = f"""(
 coalesce(stream >= 0 AND correlation >= 0 AND {_HAS_STREAM}, false) OR name IN ('Event Sync', 'Context Sync'))"""
 """SQL condition: the event is on a device by HTA's rule for steps and launches."""
 
-_COLLECTIVE = '"Collective name"'
 _COMMUNICATING = "(SELECT name FROM communicating)"
-_WITH_COLLECTIVE = "(SELECT name FROM with_collective)"
 
-_NAMES = "CREATE TYPE event_names AS ENUM (SELECT name FROM names_read)"
 _KIND = f"""
 CASE WHEN cat IN {KERNELS} THEN 'kernel' WHEN cat IN ('gpu_memcpy', 'Memcpy') THEN 'memcpy'
      WHEN cat IN ('gpu_memset', 'Memset') THEN 'memset' ELSE 'other' END::ENUM ('kernel', 'memcpy', 'memset', 'other')
 """
 _TIMES = f"ts_ns AS start_ns, {END} AS end_ns, greatest(coalesce(dur_ns, 0), 0) AS dur_ns"
-_LINKS = "launch_row, operator_row, step, rule"
+_OF_LAUNCH = "launch_name, launch_start_ns, launch_end_ns"
+_LINKS = f"launch_row, operator_row, step, rule, {_OF_LAUNCH}"
 _DEVICE_EVENTS = f"""
-CREATE TABLE device_events AS
 SELECT
-    position, name::event_names AS name, {_KIND} AS kind, device, stream, correlation, external_id, bytes, {_TIMES},
-    {_LINKS}
-FROM work_read
+    row, position, name, {_KIND} AS kind, device, stream, correlation, external_id, bytes, names_collective,
+    configuration, {_TIMES},
+    launch AS launch_row, operator AS operator_row, step, rule, launch_name, launch_ts_ns AS launch_start_ns,
+    coalesce(try(launch_ts_ns + launch_dur_ns), launch_ts_ns) AS launch_end_ns
+FROM {{slices}} WHERE is_work
 """
+_WHEN_WORK = " ".join(f"WHEN '{category}' THEN args" for category in sorted(GPU_CATEGORIES))
+_ARGS_OF_WORK = f"CASE cat {_WHEN_WORK} END AS args"
+"""SQL for the arguments of work. DuckDB turns a long `IN` into a join, which does not keep the order of events."""
 _BATCH_ROWS = 1 << 15
 
 
@@ -209,13 +211,9 @@ class Scope:
         return self.cached("has communication", self._find_communication)
 
     def _find_communication(self) -> bool:
-        if self._has_communicating_names:
-            kernels = "SELECT 1 FROM device_events WHERE kind = 'kernel'"
-            if len(self.table(f"{kernels} AND name IN {_COMMUNICATING} LIMIT 1")):
-                return True
-        return self._has_named_collectives and self.has_slice(
-            f"cat IN {KERNELS} AND name IN {_WITH_COLLECTIVE} AND contains(args, '{_COLLECTIVE}')"
-        )
+        self.define_device_events()
+        kernels = "SELECT 1 FROM device_events WHERE kind = 'kernel'"
+        return len(self.table(f"{kernels} AND ({self._communicates}) LIMIT 1")) > 0
 
     @cached_property
     def is_call(self) -> str:
@@ -227,48 +225,45 @@ class Scope:
         return f"(cat IN {_sql_list(category for category in categories if re.fullmatch(LAUNCH_PATTERN, category))})"
 
     def slices(self) -> "Slices":
-        """Return the slices of the host and the annotations on devices.
-
-        The first call reads all events. It also creates the type ``event_names`` of the names of slices, and the table
-        ``device_events`` of work on devices, with the columns of `define_work` except ``type`` and ``args``. Many
-        questions need only these few events, and arguments make up most of the bytes.
-        """
+        """Return the slices of the host and the annotations on devices. The first call reads all events."""
         return self.cached("slices", self._read_slices)
 
     def _read_slices(self) -> "Slices":
         from service.analysis.facts.slices import read_slices  # noqa: PLC0415 - loads numba, which the server does without
 
-        slices, work = read_slices(self._events(), self._slice_counts)
-        self.db.register("names_read", pa.table({"name": pa.array(slices.names, pa.string())}))
-        self.db.register("work_read", _with_links(work, self.links().of_work()))
-        self.db.execute(_NAMES)
-        self.db.execute(_DEVICE_EVENTS)
-        self.db.unregister("names_read")
-        self.db.unregister("work_read")
-        return slices
+        return read_slices(self._events(), self._slice_counts)
 
-    def links(self) -> "Links":
-        """Return the launch, the operator and the step of each slice on a device."""
-        return self.cached("links", self._links)
+    def define_device_events(self) -> None:
+        """Create the view ``device_events`` of work on devices, unless it exists.
 
-    def _links(self) -> "Links":
-        from service.attribution.file import links_of  # noqa: PLC0415 - loads numba, which the server does without
-        from service.attribution.link_builder import link_device_events  # noqa: PLC0415 - likewise
+        It has the columns of `define_work` except ``type`` and ``args``; ``row``, the number of the event in order of
+        time; and ``names_collective`` and ``configuration`` as in `service.attribution.work`. Many questions need only
+        these few events, and arguments make up most of the bytes.
+        """
+        self.cached("device events", self._define_device_events)
+
+    def _define_device_events(self) -> None:
+        from service.attribution.file import device_slices, has_work  # noqa: PLC0415 - loads numba, which the server does without
         from service.attribution.links import external_ids_in_summary  # noqa: PLC0415 - likewise
         from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
 
-        if not self.is_selection:
-            return links_of(self.columns, self.summary)
+        if not self.is_selection and has_work(self.columns):
+            name = str(self.columns / ATTRIBUTION).replace("'", "''")
+            self.db.execute("CREATE VIEW device_events AS " + _DEVICE_EVENTS.format(slices=f"read_parquet('{name}')"))
+            return
         clock = StepClock(replace(self.summary, steps=[*self.steps]))
-        return link_device_events(self._parts, clock, external_ids_in_summary(self.summary))
+        self.db.register("slices_read", device_slices(self._parts, clock, external_ids_in_summary(self.summary)))
+        self.db.execute("CREATE TABLE device_events AS " + _DEVICE_EVENTS.format(slices="slices_read"))
+        self.db.unregister("slices_read")
 
     def _parts(self, columns: Sequence[str]) -> "Iterator[Part]":
-        """Read columns of a selection's events, in order of time."""
+        """Read columns of the events, in order of time. Arguments are long: only those of work are read."""
         from service.store.parts import Part  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         schema = pa.schema([SCHEMA.field(name) for name in columns])
         first = 0
-        batches = self.db.sql(f"SELECT {', '.join(columns)} FROM events").to_arrow_reader(_BATCH_ROWS)
+        values = (_ARGS_OF_WORK if name == "args" else name for name in columns)
+        batches = self.db.sql(f"SELECT {', '.join(values)} FROM events").to_arrow_reader(_BATCH_ROWS)
         for index, batch in enumerate(batches):
             yield Part(index, first, pa.Table.from_batches([batch]).cast(schema))
             first += len(batch)
@@ -286,12 +281,34 @@ class Scope:
         for batch in self.db.sql(f"SELECT {', '.join(COLUMNS)} FROM events").to_arrow_reader(_BATCH_ROWS):
             yield pa.Table.from_batches([batch]).cast(columns)
 
+    def args_at(self, rows: Sequence[int]) -> list[str | None]:
+        """Return the arguments of the events at some rows, in their order."""
+        from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
+
+        if self.is_selection:
+            table = self.table("SELECT row, args FROM events WHERE row IN (SELECT unnest($rows))", rows=[*rows])
+            found = dict(zip(table["row"].to_pylist(), table["args"].to_pylist(), strict=True))
+            return [found[row] for row in rows]
+        found = {}
+        with closing(Parts(self.columns / EVENTS)) as parts:
+            wanted = np.zeros(parts.rows, np.bool_)
+            wanted[[*rows]] = True
+            for part in parts.read(["args"], parts.holding(wanted)):
+                own = part.first + np.flatnonzero(wanted[part.rows])
+                found |= zip(own.tolist(), part.table["args"].take(own - part.first).to_pylist(), strict=True)
+        return [found[row] for row in rows]
+
     def names(self) -> list[str]:
-        """Return the distinct names of all slices except Python functions.
+        """Return the distinct names of all events except Python functions.
 
         They are few, so matching them is cheaper than matching the name of each event.
         """
-        return self.slices().names
+        return self.cached("names", self._read_names)
+
+    def _read_names(self) -> list[str]:
+        condition = f"name NOTNULL AND cat IS DISTINCT FROM '{PYTHON_CATEGORY}'"
+        names: list[str] = self.table(f"SELECT DISTINCT name FROM events WHERE {condition}")["name"].to_pylist()
+        return names
 
     def name_matches(self, pattern: str) -> str:
         """Return an SQL condition: the name matches a regular expression; not for names of Python functions."""
@@ -312,17 +329,16 @@ class Scope:
         return self.cached(("names of work", condition), lambda: self._read_names_of_work(condition))
 
     def _read_names_of_work(self, condition: str) -> list[str]:
-        self.slices()
-        names: list[str] = self.table(f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE {condition}")[
-            "name"
-        ].to_pylist()
+        self.define_device_events()
+        names: list[str] = self.table(f"SELECT DISTINCT name FROM device_events WHERE {condition}")["name"].to_pylist()
         return names
 
     def define_work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
         """Create the view ``work`` of the work on devices that the parameters count, in order of time.
 
         Its columns: ``position, name, device, stream, correlation, external_id, bytes, args, start_ns, end_ns,
-        dur_ns``; ``launch_row, operator_row, step, rule`` as in `links`, null for none; ``kind``: kernel, memcpy,
+        dur_ns``; ``launch_row, operator_row, step, rule`` as in `service.attribution.links.Links`, null for none;
+        ``launch_name, launch_start_ns, launch_end_ns``, null if the launch is unknown; ``kind``: kernel, memcpy,
         memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The kind ``other`` and the type ``OTHER`` appear only
         with HTA's types, which do not distinguish devices either: ``device`` is null.
 
@@ -340,16 +356,15 @@ class Scope:
         type_ = "NULL"
         if typed:
             type_ = self._type_of_hta if hta else self._type(parameters)
-        if hta or args or (typed and self._has_named_collectives):
+        self.define_device_events()
+        if hta or args:
             hta_work = f"stream <> -1 AND {_HAS_STREAM} AND dur_ns NOTNULL AND cat <> 'Trace'"
             counted = hta_work if hta else f"cat IN {WORK}"
-            self.slices()
             source = f"""(
                 SELECT * EXCLUDE dur_ns, {_KIND} AS kind, {_TIMES} FROM events
-                LEFT JOIN (SELECT position, {_LINKS} FROM device_events) USING (position)
+                LEFT JOIN (SELECT position, names_collective, {_LINKS} FROM device_events) USING (position)
                 WHERE ph = 'X' AND ts_ns NOTNULL AND {counted})"""
         else:
-            self.slices()
             source = "(SELECT *, NULL::VARCHAR AS args FROM device_events)"
         self.db.execute(f"""
             CREATE OR REPLACE TEMP VIEW work AS
@@ -390,42 +405,15 @@ class Scope:
         A kernel communicates by its name, or by the collective that its arguments name.
         """
         memory = "('memcpy', 'memset')" if parameters.memset == "mem" else "('memcpy')"
-        by_name = f"name IN {_COMMUNICATING}" if self._has_communicating_names else "false"
-        by_args = ""
-        if self._has_named_collectives:
-            by_args = f" OR name IN {_WITH_COLLECTIVE} AND contains(args, '{_COLLECTIVE}')"
-        return f"CASE WHEN kind IN {memory} THEN 'MEM' WHEN {by_name}{by_args} THEN 'COMM' ELSE 'COMP' END"
+        return f"CASE WHEN kind IN {memory} THEN 'MEM' WHEN {self._communicates} THEN 'COMM' ELSE 'COMP' END"
 
     @cached_property
-    def _has_communicating_names(self) -> bool:
-        """Create the table of names of work that communicates; true if there are any."""
+    def _communicates(self) -> str:
+        """SQL condition: the name of work says that it communicates, or the arguments of a kernel name a collective."""
         rows = [{"name": name} for name in self.device_names if communicates(name)]
         self._create_table("communicating", rows)
-        return bool(rows)
-
-    @cached_property
-    def _has_named_collectives(self) -> bool:
-        """Create the table of names of other kernels whose arguments may name a collective; true if there are any.
-
-        Arguments are long. They are read only if kernels with other names are launched by events that describe
-        collectives, and always for a selection, which may lack those events.
-        """
-        rows = self.cached("with_collective", self._kernels_with_collective)
-        self._create_table("with_collective", rows)
-        return bool(rows)
-
-    def _kernels_with_collective(self) -> list[dict[str, str]]:
-        kernels = []
-        if "record_param_comms" in self.names() or self.is_selection:
-            described = self.slices().host_named({"record_param_comms"}.__contains__)
-            self.db.register("described", pa.table({"external_id": self.slices().host.external_ids[described]}))
-            linked = "" if self.is_selection else "AND external_id IN (SELECT external_id FROM described)"
-            others = f"AND name::VARCHAR NOT IN {_COMMUNICATING}" if self._has_communicating_names else ""
-            kernels = self.table(
-                f"SELECT DISTINCT name::VARCHAR AS name FROM device_events WHERE kind = 'kernel' {linked} {others}"
-            ).to_pylist()
-            self.db.unregister("described")
-        return kernels
+        by_name = f"name IN {_COMMUNICATING} OR " if rows else ""
+        return f"coalesce({by_name}kind = 'kernel' AND names_collective, false)"
 
     @cached_property
     def _type_of_hta(self) -> str:
@@ -448,21 +436,6 @@ class Scope:
         self.db.register("texts", texts)
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM texts")
         self.db.unregister("texts")
-
-
-def _with_links(work: pa.Table, links: "Links") -> pa.Table:
-    """Add to work its launch, operator, step and rule."""
-    from service.attribution.links import RULES  # noqa: PLC0415 - loads numba, which the server does without
-
-    rules = pa.DictionaryArray.from_arrays(pa.array(links.rules.astype("int8")), pa.array(RULES))
-    work = work.append_column("rule", rules)
-    for name, values in {
-        "launch_row": links.launches,
-        "operator_row": links.operators,
-        "step": links.steps,
-    }.items():
-        work = work.append_column(name, pa.array(values, mask=values < 0))
-    return work
 
 
 def _sql_list(words: Iterable[str]) -> str:

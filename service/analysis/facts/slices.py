@@ -1,4 +1,4 @@
-"""The slices of a rank, read in one pass: slices of host threads, annotations on devices, and work on devices."""
+"""The slices of a rank, read in one pass: slices of host threads, and annotations on devices."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,9 +12,8 @@ from service.attribution.nesting import NONE, Flags, Indices, nesting_order
 from service.store.parts import TRACK
 from service.streaming.ahead import read_ahead
 from service.streaming.scan.compiled import compiled
-from service.streaming.words import word_column
 from service.trace.errors import ExportFailed
-from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, OP_CATEGORIES
+from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, PYTHON_CATEGORY
 
 REGION = "gpu_user_annotation"
 """Category of annotations on devices."""
@@ -22,26 +21,19 @@ REGION = "gpu_user_annotation"
 UNKNOWN, _MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 """The integer that stands for null, and the largest integer."""
 
-PYTHON = "python_function"
-"""Category of Python functions, which can outnumber all other slices many times."""
-
-WORK = ("ts_ns", "dur_ns", "correlation", "external_id", "position", "device", "stream", "bytes")
-"""Integer columns of work."""
-_INTS = WORK[:4]
-"""Integer columns of other slices."""
-COLUMNS = (*WORK, "name", "cat", "ph", *TRACK)
+_INTS = ("ts_ns", "dur_ns", "correlation", "external_id")
+COLUMNS = (*_INTS, "name", "cat", "ph", *TRACK)
 """Columns from which slices are read."""
 
 _SORTED_BY = ("ts_ns", "pid", "tid"), ("cat", "ph", "pid_text", "tid_text")
 _TS, _PID, _TID = range(len(_SORTED_BY[0]))
 _CAT, _PH, _PID_TEXT, _TID_TEXT = range(len(_SORTED_BY[1]))
 
-_GROUPS = _HOST, _REGIONS, _WORK = range(3)
+_GROUPS = _HOST, _REGIONS = range(2)
 _OTHER = len(_GROUPS)
 
-_OF_THREADS = _INTS, ("name", "cat", "thread", "row")
-_READ_OF = {_HOST: _OF_THREADS, _REGIONS: _OF_THREADS, _WORK: (WORK, ("name", "cat"))}
-"""The integer columns and the text columns of each group."""
+_WORDS = ("name", "cat", "thread", "row")
+"""The columns of codes and rows."""
 
 
 class Rows(NamedTuple):
@@ -87,16 +79,12 @@ class Slices(NamedTuple):
         return np.array([*(bool(condition(word)) for word in words), False])
 
 
-def read_slices(tables: Iterable[pa.Table], counts: Mapping[str, int]) -> tuple[Slices, pa.Table]:
+def read_slices(tables: Iterable[pa.Table], counts: Mapping[str, int]) -> Slices:
     """Read the slices of a rank.
 
     Args:
         tables: events in order of time, with `COLUMNS`; text is dictionary-encoded.
         counts: number of slices of each category, or an upper bound.
-
-    Returns:
-        The slices of the host and the annotations on devices; and the work on devices in order of time: ``position,
-        name, cat, device, stream, correlation, external_id, bytes, ts_ns, dur_ns``.
 
     Raises:
         ExportFailed: there are more slices than counted.
@@ -104,14 +92,14 @@ def read_slices(tables: Iterable[pa.Table], counts: Mapping[str, int]) -> tuple[
     reader = _Reader(counts)
     for copy in read_ahead((reader.sorted(table) for table in tables if len(table)), "slices"):
         copy()
-    return reader.slices(), reader.work()
+    return reader.slices()
 
 
 def _group_of(category: str) -> int:
     """Return the group of slices to which a category belongs."""
     if category in OP_CATEGORIES or re.fullmatch(LAUNCH_PATTERN, category):
         return _HOST
-    return _REGIONS if category == REGION else _WORK if category in GPU_CATEGORIES else _OTHER
+    return _REGIONS if category == REGION else _OTHER
 
 
 class _Reader:
@@ -124,7 +112,7 @@ class _Reader:
         for category, count in counts.items():
             if (group := _group_of(category)) != _OTHER:
                 capacity[group] += count
-        self._buffers = {group: _Buffer(capacity[group], ints, words) for group, (ints, words) in _READ_OF.items()}
+        self._buffers = {group: _Buffer(capacity[group]) for group in _GROUPS}
 
     def sorted(self, table: pa.Table) -> Callable[[], None]:
         """Sort the slices of a table into groups, and return a function that copies them, perhaps in another thread.
@@ -161,10 +149,12 @@ class _Reader:
 
     def _name_codes(self, name: "_Column", category: "_Column") -> Indices:
         """Return the code of each name in a table's dictionary; -1 for names of Python functions only."""
-        if PYTHON not in category.words:
+        if PYTHON_CATEGORY not in category.words:
             return _encode(self._names, name.words)
         used = np.zeros(len(name.words) + 1, bool)
-        _mark_used(name.values, name.valid, category.values, category.valid, category.words.index(PYTHON), used)
+        _mark_used(
+            name.values, name.valid, category.values, category.valid, category.words.index(PYTHON_CATEGORY), used
+        )
         codes = np.full(len(used), NONE, np.int32)
         for entry in np.flatnonzero(used).tolist():
             codes[entry] = self._names.setdefault(name.words[entry], len(self._names))
@@ -189,23 +179,15 @@ class _Reader:
         order = nesting_order(slices.starts, slices.ends)
         return slices if isinstance(order, slice) else Rows(*(column[order] for column in slices))
 
-    def work(self) -> pa.Table:
-        """Return the work on devices."""
-        ints, (names, categories) = self._buffers[_WORK].columns()
-        columns = {name: pa.array(values, mask=values == UNKNOWN) for name, values in zip(WORK, ints, strict=True)}
-        for name, codes, words in (("name", names, self._names), ("cat", categories, self._categories)):
-            columns[name] = word_column(codes, codes >= 0, [*words])
-        return pa.table(columns)
-
 
 class _Buffer:
     """The columns of a group, allocated in full at once; only the pages that are written take memory."""
 
-    def __init__(self, capacity: int, ints: Iterable[str], words: Iterable[str]) -> None:
+    def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._count = 0
-        self._ints = {name: np.empty(capacity, np.int64) for name in ints}
-        self._words = {name: np.empty(capacity, np.int32) for name in words}
+        self._ints = {name: np.empty(capacity, np.int64) for name in _INTS}
+        self._words = {name: np.empty(capacity, np.int32) for name in _WORDS}
 
     def add(self, rows: Ints, columns: Mapping[str, "_Column"], codes: Mapping[str, Indices]) -> None:
         """Append rows of a table; map each text to the code of its entry in the table's dictionary."""
@@ -288,7 +270,7 @@ def _sort(
         if not is_slice[_word(columns, _PH, row)] or _int(columns, _TS, row) == UNKNOWN:
             continue
         groups[row] = category_groups[_word(columns, _CAT, row)]
-        if groups[row] > _REGIONS:
+        if groups[row] == _OTHER:
             continue
         pid, tid = _int(columns, _PID, row), _int(columns, _TID, row)
         pid_text, tid_text = _word(columns, _PID_TEXT, row), _word(columns, _TID_TEXT, row)

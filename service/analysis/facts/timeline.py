@@ -20,6 +20,10 @@ STREAM, THREAD, LAUNCHES, MEMORY = "stream", "thread", "launches", "memory"
 BUSY, COMPUTE, COMM, MEM = range(4)
 """What the intervals of a row are: any slice; or, of a stream, work of one type."""
 _TYPES = {COMPUTE: "COMP", COMM: "COMM", MEM: "MEM"}
+_LAUNCHES = """
+SELECT launch_start_ns FROM device_events WHERE launch_row NOTNULL
+GROUP BY launch_row, launch_start_ns ORDER BY launch_start_ns
+"""
 
 
 class Track(NamedTuple):
@@ -191,11 +195,10 @@ def _id(thread: dict[str, Any], name: str) -> str | None:
 
 def _launches(scope: Scope) -> Iterator[_Row]:
     """Yield the starts of the calls that launch work."""
-    launches = scope.links().of_work().launches if scope.has_work else np.zeros(0, np.int64)
-    host = scope.slices().host
-    is_launch = np.zeros(max(int(host.rows.max(initial=-1)), int(launches.max(initial=-1))) + 1, bool)
-    is_launch[launches[launches >= 0]] = True
-    starts = np.sort(host.starts[is_launch[host.rows]])
+    if not scope.has_work:
+        return
+    scope.define_device_events()
+    starts = scope.table(_LAUNCHES)["launch_start_ns"].to_numpy()
     if len(starts):
         yield _Row(Track(LAUNCHES), BUSY, starts, np.zeros(len(starts) + 1, np.int64))
 

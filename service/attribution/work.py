@@ -1,0 +1,105 @@
+"""The fields of work, which the file of links has beside the links: questions about devices need no other events."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from service.attribution.gathered import GatheredColumns
+from service.attribution.nesting import Ints
+from service.store.parts import Part, Words
+from service.streaming.scan.search import NOWHERE, hashes, places
+from service.streaming.words import word_column
+
+COLLECTIVE = b'"Collective name"'
+"""The argument of a kernel with which Kineto begins to describe a collective, as JSON has it."""
+_CONFIGURATION = b'"registers per thread"'
+"""The argument with which Kineto begins to describe how a kernel was launched: registers, grid, block and the like."""
+
+_INTS = ("position", "ts_ns", "dur_ns", "device", "stream", "correlation", "external_id", "bytes")
+_WORD = pa.dictionary(pa.int32(), pa.string())
+FIELDS = pa.schema(
+    [
+        *(pa.field(name, pa.int64()) for name in _INTS),
+        pa.field("name", _WORD),
+        pa.field("cat", _WORD),
+        pa.field("names_collective", pa.bool_()),
+        pa.field("configuration", pa.int64()),
+    ]
+)
+"""Fields of work: columns of the events, whether the arguments name a collective, and ``configuration``.
+
+Kernels have the same ``configuration`` if their arguments are the same from `_CONFIGURATION` to the end, or to the
+description of a collective. It is null for arguments without that.
+"""
+COLUMNS = (*_INTS, "name", "cat", "args")
+"""Columns of events from which the fields are read."""
+LAUNCH = pa.schema(
+    [
+        pa.field("launch_ts_ns", pa.int64()),
+        pa.field("launch_dur_ns", pa.int64()),
+        pa.field("launch_name", _WORD),
+    ]
+)
+"""Fields of the launch of work; null if it is not known. The duration is at least 0."""
+
+
+class GatheredWork:
+    """The fields of a trace's work, gathered in few bytes while its events are written.
+
+    Attributes:
+        names: the names of work and of launches.
+    """
+
+    def __init__(self) -> None:
+        self.names = Words()
+        self._columns = GatheredColumns(*FIELDS.names, "nulls")
+        self._categories = Words()
+        self._configurations: dict[int, int] = {}
+
+    def add(self, part: Part, rows: Ints) -> None:
+        """Add the fields of events, whose part has at least `COLUMNS`."""
+        if not len(rows):
+            return
+        args = _args(part)
+        collectives = places(args, COLLECTIVE, rows)
+        nulls = sum((~part.has(name)[rows]).astype(np.int64) << bit for bit, name in enumerate(_INTS))
+        self._columns.add(
+            **{name: part.ints(name)[rows] for name in _INTS},
+            name=self.names.of(part, "name", rows),
+            cat=self._categories.of(part, "cat", rows),
+            names_collective=(collectives != NOWHERE).astype(np.int8),
+            configuration=self._configurations_of(args, rows, collectives),
+            nulls=np.asarray(nulls),
+        )
+
+    def fields(self, first: int, last: int) -> Mapping[str, pa.Array]:
+        """Return the `FIELDS` of the work from index `first` to before `last`, in the order in which it was added."""
+        values = {name: self._columns.values(name, first, last) for name in (*FIELDS.names, "nulls")}
+        return {
+            **{name: pa.array(values[name], mask=values["nulls"] >> bit & 1 == 1) for bit, name in enumerate(_INTS)},
+            "name": words_of(values["name"], self.names.listed),
+            "cat": words_of(values["cat"], self._categories.listed),
+            "names_collective": pa.array(values["names_collective"] > 0),
+            "configuration": pa.array(values["configuration"], mask=values["configuration"] < 0),
+        }
+
+    def _configurations_of(self, args: pa.StringArray, rows: Ints, ends: Ints) -> Ints:
+        """Return the number of each event's configuration, whose description ends at a place; -1 for none."""
+        firsts = places(args, _CONFIGURATION, rows)
+        has = firsts != NOWHERE
+        distinct, indices = np.unique(hashes(args, rows[has], firsts[has], ends[has]), return_inverse=True)
+        known = self._configurations
+        numbers = np.full(len(rows), -1)
+        numbers[has] = np.array([known.setdefault(value, len(known)) for value in distinct.tolist()])[indices]
+        return numbers
+
+
+def _args(part: Part) -> pa.StringArray:
+    args = part.table["args"]
+    return args.chunk(0) if args.num_chunks == 1 else args.combine_chunks()
+
+
+def words_of(codes: Ints, words: Sequence[str]) -> pa.DictionaryArray:
+    """Return the word of each code; null for negative codes."""
+    return word_column(codes, codes >= 0, words)

@@ -1,0 +1,101 @@
+"""Search for a word in many texts at once."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from service.streaming.scan.compiled import compiled
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+NOWHERE = -1
+"""Place of a word that a text does not contain."""
+
+
+def containing(texts: pa.StringArray, word: bytes) -> Flags:
+    """Return flags of the texts that contain a word, which is not empty; a null contains none."""
+    flags: Flags = places(texts, word, np.arange(len(texts))) != NOWHERE
+    return flags
+
+
+def places(texts: pa.StringArray, word: bytes, rows: Ints) -> Ints:
+    """Return where some texts contain a word first, in bytes from the start of the text, or `NOWHERE`.
+
+    Args:
+        texts: the texts; a null contains no word.
+        word: the word, in UTF-8; not empty.
+        rows: indexes of the texts to search.
+    """
+    found = np.full(len(rows), NOWHERE)
+    starts, values = _buffers(texts)
+    steps = np.full(256, len(word), np.int64)
+    for index, byte in enumerate(word[:-1]):
+        steps[byte] = len(word) - 1 - index
+    _search(np.frombuffer(word, np.uint8), steps, values, starts, rows, found)
+    if texts.null_count:
+        found[~texts.is_valid().to_numpy(zero_copy_only=False)[rows]] = NOWHERE
+    return found
+
+
+def hashes(texts: pa.StringArray, rows: Ints, firsts: Ints, lasts: Ints) -> Ints:
+    """Return a hash of a piece of each of some texts; different pieces practically never have the same.
+
+    Args:
+        texts: the texts.
+        rows: indexes of the texts.
+        firsts: place in each text at which the piece begins.
+        lasts: place at which it ends; one that does not come after its beginning stands for the end of the text.
+    """
+    found = np.zeros(len(rows), np.int64)
+    starts, values = _buffers(texts)
+    _hash(values, starts, rows, firsts, lasts, found)
+    return found
+
+
+def _buffers(texts: pa.StringArray) -> tuple[Any, Any]:
+    """Return where each text starts, and where the last one ends; and the texts, one after the other."""
+    _, offsets, values = texts.buffers()
+    starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return starts, np.frombuffer(values, np.uint8) if values else np.frombuffer(bytes(1), np.uint8)
+
+
+@compiled
+def _search(word: Any, steps: Ints, values: Any, starts: Any, rows: Ints, found: Ints) -> None:
+    """Find a word by Horspool's algorithm (https://doi.org/10.1002/spe.4380100608).
+
+    Args:
+        word: the word.
+        steps: for each byte, how far the word moves on if its last place is at that byte and does not match.
+        values: the texts, one after the other.
+        starts: where each text starts in `values`, and where the last one ends.
+        rows: indexes of the texts.
+        found: receives the places.
+    """
+    last = len(word) - 1
+    for index in range(len(rows)):
+        start, end = np.int64(starts[rows[index]]), np.int64(starts[rows[index] + 1])
+        at = start + last
+        while at < end:
+            matched = 0
+            while matched <= last and values[at - matched] == word[last - matched]:
+                matched += 1
+            if matched > last:
+                found[index] = at - last - start
+                break
+            at += steps[values[at]]
+
+
+@compiled
+def _hash(values: Any, starts: Any, rows: Ints, firsts: Ints, lasts: Ints, found: Ints) -> None:
+    """Hash pieces by FNV-1a (https://www.rfc-editor.org/rfc/rfc9923)."""
+    for index in range(len(rows)):
+        start, end = np.int64(starts[rows[index]]), np.int64(starts[rows[index] + 1])
+        if lasts[index] > firsts[index]:
+            end = start + lasts[index]
+        mixed = np.uint64(0xCBF29CE484222325)
+        for at in range(start + firsts[index], end):
+            mixed = (mixed ^ np.uint64(values[at])) * np.uint64(0x100000001B3)
+        found[index] = np.int64(mixed)
