@@ -14,6 +14,7 @@ from service.attribution.link_builder import COLUMNS, LinkBuilder
 from service.attribution.links import RULES, Links
 from service.attribution.matching import Matches, Read
 from service.attribution.nesting import NONE, Flags
+from service.attribution.rank_steps import encoded, steps_with_work
 from service.attribution.steps import NO_STEP, StepClock
 from service.attribution.work import FIELDS, LAUNCH
 from service.store.column_files import ColumnFolder, ParquetColumns
@@ -23,6 +24,7 @@ from service.trace.selection import ALWAYS, Interval
 from service.trace.summary import Attribution, ExternalIdKind, Summary
 
 _EXTERNAL_IDS = b"tracedock.external_ids"
+_STEPS = b"tracedock.steps"
 _INTS = {"row": "rows", "launch": "launches", "operator": "operators", "step": "steps"}
 _MISSING = {"launch": NONE, "operator": NONE, "step": NO_STEP}
 _ROW_GROUP = 1 << 15
@@ -67,7 +69,7 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
 
     Args:
         columns: folder of the trace's columns.
-        summary: summary of the trace, as in the catalog.
+        summary: summary of the trace with complete lists.
         matches: from `match_events`.
 
     Raises:
@@ -82,6 +84,7 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
             for links, table in _tables(matches, StepClock(summary)):
                 writer.write_table(table, row_group_size=_ROW_GROUP)
                 counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
+            writer.add_key_value_metadata({_STEPS: encoded(steps_with_work(summary, matches.work_times()))})
         file.flush()
         os.fsync(file.fileno())
     rules = {rule: count for rule, count in zip(RULES, counts.tolist(), strict=True) if count}
@@ -154,6 +157,10 @@ class LinkReader:
         columns: folder of the trace's columns.
         summary: summary of the trace, as in the catalog.
 
+    Attributes:
+        steps: the steps of the ranks, as `service.attribution.rank_steps.encoded` writes them; None if the file is of
+            an earlier version.
+
     Raises:
         ExportFailed: the columns cannot be read; the methods raise this, too.
         LocationError: their location can't be used; likewise.
@@ -163,10 +170,13 @@ class LinkReader:
         self._path = columns / ATTRIBUTION
         self._links: dict[int, Links] = {}
         self._file: ParquetColumns | None = None
+        self.steps: bytes | None = None
         if self._path.exists():
             with self._reading():
                 self._file = ParquetColumns(self._path)
-                self._external_ids = _external_ids(self._file.metadata.metadata)
+                texts = self._file.metadata.metadata
+                self._external_ids = _external_ids(texts)
+                self.steps = texts.get(_STEPS)
         else:
             with closing(Parts(columns / EVENTS)) as parts:
                 slices = device_slices(parts.read, StepClock(summary), "unknown")
@@ -260,7 +270,7 @@ def _tables(matches: Matches, clock: StepClock) -> Iterator[tuple[Links, pa.Tabl
     last = 0
     for links in matches.links(clock):
         first, last = last, last + int(np.count_nonzero(links.is_work))
-        yield links, _table(links, matches.work(first, last))
+        yield links, _table(links, matches.fields_of_work(first, last))
 
 
 def _table(links: Links, work: Mapping[str, pa.Array]) -> pa.Table:

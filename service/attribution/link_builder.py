@@ -51,7 +51,7 @@ class LinkBuilder:
         self._calls = GatheredColumns(
             "correlation", "row", "id", "is_graph", "start", "duration", "name", "track", "operator", "operator_id"
         )
-        self._slices = GatheredColumns("row", "correlation", "id", "start", "track", "is_work")
+        self._slices = GatheredColumns("row", "correlation", "id", "start", "end", "track", "is_work")
         self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device")
         self._work = GatheredWork()
         self._names = Words()
@@ -120,6 +120,7 @@ class LinkBuilder:
                 correlation=part.ints("correlation")[rows],
                 id=part.ints("external_id")[rows],
                 start=part.starts[rows],
+                end=part.ends[rows],
                 track=self._tracks.of(part)[rows],
                 is_work=(kinds[rows] & _WORK > 0).astype(np.int8),
             )

@@ -16,6 +16,7 @@ from service.attribution.links import (
     is_operator,
 )
 from service.attribution.nesting import NONE, Flags, Ints, first_matches
+from service.attribution.rank_steps import NO_PID, WorkTimes
 from service.attribution.steps import StepClock, Track
 from service.attribution.work import GatheredWork, words_of
 from service.store.parts import Part
@@ -45,7 +46,7 @@ class Matches:
 
     Args:
         calls: launches, in order of time: their correlation, and the columns of `_NO_CALL`.
-        slices: slices, in order of time: their row, correlation, id, start, track, and whether they are work.
+        slices: slices, in order of time: their row, correlation, id, start, end, track, and whether they are work.
         regions: annotations on devices and on the host, in order of time; see `_Regions`.
         work: fields of the slices that are work.
         keys: pid and tid of each track.
@@ -109,7 +110,7 @@ class Matches:
         if not slices:
             yield self._with_regions([], clock, slice(None))
 
-    def work(self, first: int, last: int) -> Mapping[str, pa.Array]:
+    def fields_of_work(self, first: int, last: int) -> Mapping[str, pa.Array]:
         """Return the fields of the work from index `first` to before `last`, and of its launches, by name."""
         call = self._call_of_work[first:last]
         calls = {name: self._calls[name][call].astype(np.int64) for name in ("start", "duration", "name")}
@@ -120,6 +121,17 @@ class Matches:
             "launch_dur_ns": pa.array(calls["duration"], mask=unknown),
             "launch_name": words_of(calls["name"], self._work.names.listed),
         }
+
+    def work_times(self) -> Iterator[WorkTimes]:
+        """Yield the times of the work, some at a time, in order of its starts."""
+        pids = np.array([key[0] if isinstance(key[0], int) else NO_PID for key in self._keys] or [NO_PID], np.int64)
+        end = 0
+        for slices in self._slices.ranges(SLICES_AT_ONCE):
+            start, end = end, end + len(slices["row"])
+            call = self._call_of_slice[start:end]
+            launches = np.where(call != NONE, self._calls["start"][call].astype(np.int64), slices["start"])
+            work = WorkTimes(pids[slices["track"]], launches, slices["start"], slices["end"])
+            yield work.only(slices["is_work"] > 0)
 
     def _with_regions(self, links: list[Links], clock: StepClock, chosen: slice) -> Links:
         """Return links with those of some regions, which have steps alone, in order of rows."""

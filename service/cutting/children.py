@@ -13,6 +13,7 @@ import pyarrow as pa
 from service.attribution.links import external_ids_in_summary
 from service.attribution.summary_builder import SummaryBuilder
 from service.cutting.cut import Cuts, part_envelope
+from service.cutting.part_steps import PartSteps
 from service.cutting.pieces import Piece
 from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
@@ -64,6 +65,7 @@ def write_children(
     children: list[Child] = []
     done = 0
     source = source.with_whole_lists()
+    steps = PartSteps.of_trace(source.columns, source.summary)
     with closing(Parts(source.columns / EVENTS)) as parts:
         for first in range(0, len(pieces), AT_ONCE):
             batch = pieces[first : first + AT_ONCE]
@@ -87,7 +89,8 @@ def write_children(
                     writer.finish()
             for place, writer in writers.items():
                 piece = batch[place]
-                text = part_envelope(source.envelope, piece.selection, source.source, source.summary)
+                of_piece = steps.of_selection(piece.selection, cuts.time(place))
+                text = part_envelope(source.envelope, piece.selection, source.source, source.summary, of_piece)
                 write_whole(writer.folder / ENVELOPE, text)
                 name = child_name(source.name, piece.suffix)
                 children.append(summarised(writer, name, source.summary, selection=piece.selection))

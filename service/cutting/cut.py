@@ -9,6 +9,7 @@ from service.attribution.links import external_ids_in_summary
 from service.cutting.clip import SliceClipper
 from service.cutting.criteria import IntervalSet
 from service.cutting.envelope import whole_id, with_facts
+from service.cutting.part_steps import FACT, PartSteps
 from service.cutting.rows import RowSelector, nothing_selected, rows_at
 from service.store.column_files import ColumnFolder
 from service.store.export import document_from, envelope
@@ -85,13 +86,21 @@ def cut_document(
         ExportFailed: the columns can't be read.
         LocationError: their location can't be used.
     """
-    text = part_envelope(envelope(columns, redact=redact), selection, source, summary)
+    summary = whole_summary(summary, columns)
     with closing(Parts(columns / EVENTS)) as parts:
-        yield from document_from(cut_tables(parts, selection, summary), text, columns, redact=redact)
+        cuts = cut_of(parts, selection, summary)
+        steps = PartSteps.of_trace(columns, summary).of_selection(selection, cuts.time(0))
+        text = part_envelope(envelope(columns, redact=redact), selection, source, summary, steps)
+        yield from document_from((table for _, table in cuts.tables()), text, columns, redact=redact)
 
 
 def cut_tables(parts: Parts, selection: Selection, summary: Summary) -> Iterator[pa.Table]:
-    """Return the events that a selection keeps, by time.
+    """Return the events that a selection keeps, by time; see `cut_of`."""
+    return (table for _, table in cut_of(parts, selection, summary).tables())
+
+
+def cut_of(parts: Parts, selection: Selection, summary: Summary) -> Cuts:
+    """Return the events that one selection keeps.
 
     Args:
         parts: the trace's columns.
@@ -99,27 +108,31 @@ def cut_tables(parts: Parts, selection: Selection, summary: Summary) -> Iterator
         summary: the trace's summary, as in the catalog.
 
     Raises:
-        SelectionError: the selection is invalid or matches no event; raised by the call itself.
+        SelectionError: the selection is invalid or matches no event.
     """
-    return (table for _, table in cut_of(parts, selection, summary).tables())
-
-
-def cut_of(parts: Parts, selection: Selection, summary: Summary) -> Cuts:
-    """Return the events that one selection keeps; see `cut_tables`."""
     cuts = Cuts(parts, [selection], summary)
     if not cuts.counts[0]:
         raise nothing_selected(summary)
     return cuts
 
 
-def part_envelope(text: bytes, selection: Selection, source: str, summary: Summary) -> bytes:
+def part_envelope(text: bytes, selection: Selection, source: str, summary: Summary, steps: PartSteps) -> bytes:
     """Return the envelope of a part of a trace. It refers to the whole trace, even if the trace is itself a part.
 
-    The envelope records the meaning of External ids, because a part may have too few events to infer it.
+    The envelope records what a part may have too few events to infer: the meaning of External ids, and the bounds of
+    the steps.
+
+    Args:
+        text: envelope of the trace.
+        selection: selection of the events that the part has.
+        source: identity of the trace; see `Trace.identity`.
+        summary: the trace's summary, as in the catalog.
+        steps: the steps that the selection is about.
     """
     part = {
         "of": whole_id(text) or source,
         "selection": selection.as_dict(),
         "external_ids": external_ids_in_summary(summary),
+        FACT: steps.as_record(),
     }
     return with_facts(text, {"part": part})

@@ -4,15 +4,17 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from service.cutting.criteria import CompiledSelection
+from service.cutting.criteria import CompiledSelection, IntervalSet
 from service.cutting.cut import part_envelope
-from service.cutting.rows import AT_ONCE, kept_rows, rows_at
+from service.cutting.part_steps import PartSteps
+from service.cutting.rows import AT_ONCE, RowSelector, rows_at
 from service.cutting.steps import EventSteps
 from service.store.export import envelope, text_sizes
 from service.store.folder import EVENTS
@@ -175,14 +177,19 @@ class _Splitter:
             waiting = self._split_at([])
             while waiting and len(done) + len(waiting) <= PIECES_MAX:
                 batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-                bits = kept_rows(parts, [self._within(*span) for span in batch], self._summary)
+                selector = RowSelector(parts, [self._within(*span) for span in batch], self._summary)
+                bits = selector.kept()
                 for index, span in enumerate(batch):
                     rows = rows_at(bits, index)
-                    if self._size(rows, sizes, (times, ends), span) <= self._value:
+                    if self._size(rows, sizes, (times, ends), span, selector.time(index)) <= self._value:
                         done.append(span)
                     else:
                         waiting += self._halves(rows, sizes, times, span)
         return sorted(done + waiting, key=lambda span: ALWAYS[0] if span[0] is None else span[0])
+
+    @cached_property
+    def _steps(self) -> PartSteps:
+        return PartSteps.of_trace(self._columns, self._summary)
 
     def _times(self, parts: Parts) -> tuple[Any, Any]:
         """Return the starts and the ends of all events."""
@@ -192,9 +199,13 @@ class _Splitter:
             ends.append(part.ends)
         return np.concatenate(begins), np.concatenate(ends)
 
-    def _size(self, rows: Any, sizes: Any, times: tuple[Any, Any], span: tuple[int | None, int | None]) -> int:
+    def _size(
+        self, rows: Any, sizes: Any, times: tuple[Any, Any], span: tuple[int | None, int | None], time: IntervalSet
+    ) -> int:
         """Return an upper bound of the size in bytes of the JSON document with these rows."""
-        text = part_envelope(envelope(self._columns, redact=False), self._within(*span), "0" * 64, self._summary)
+        selection, whole = self._within(*span), envelope(self._columns, redact=False)
+        steps = self._steps.of_selection(selection, time)
+        text = part_envelope(whole, selection, "0" * 64, self._summary, steps)
         mark_bytes = 0
         if self._base.straddle == "clip":
             start, end = (edge if edge is not None else limit for edge, limit in zip(span, ALWAYS, strict=True))

@@ -109,7 +109,7 @@ def check_envelope(result: str, envelope: str, source: Source, selection: Chosen
     assert written(Object(members)) == envelope
     provenance = json.loads(written(facts))
     assert key == "tracedock"
-    assert provenance["part"].keys() == {"of", "selection", "external_ids"}
+    assert provenance["part"].keys() == {"of", "selection", "external_ids", "steps"}
     assert provenance["part"]["of"] == source.source
     assert Selection.parsed(provenance["part"]["selection"]) == Selection.parsed(selection)
 
@@ -166,7 +166,8 @@ def test_part_of_a_part_refers_to_the_whole_and_has_its_own_selection(tmp_path: 
 
     assert part.whole_id == whole.source
     facts = {"of": whole.source, "selection": {"phases": ["X"]}, "external_ids": "unknown"}
-    assert json.loads(second)["tracedock"] == {"part": facts}
+    steps = json.loads(first)["tracedock"]["part"]["steps"]
+    assert json.loads(second)["tracedock"] == {"part": {**facts, "steps": steps}}
     assert next(iter(parsed(second)))[0] == "tracedock"
     assert envelope_of(Object(parsed(second)[1:])) == envelope_of(parsed(text))
     assert lines(cut_text(part, half)) == lines(first)  # a second cut by the same selection changes nothing

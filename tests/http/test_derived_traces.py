@@ -75,6 +75,8 @@ def test_a_child_is_a_trace_like_any_other(server: Server, trace: dict[str, Any]
     document = json.loads(gzip.decompress(answer.content))
     assert len(document["traceEvents"]) == child["events"]["kept"]
     part = {"of": trace["sha256"], "selection": {"steps": [3]}, "external_ids": "unknown"}
+    steps = document["tracedock"]["part"].pop("steps")
+    assert [rank["numbers"] for rank in steps["ranks"]] == [[3]]
     assert document["tracedock"]["part"] == part
     slices = sum(count for key, count in child["counts"].items() if key.startswith(("X|", "i|")))
     assert server.rows(child["id"], "SELECT count(*) FROM slice") == [[slices]]

@@ -1,7 +1,6 @@
 """The activity of a rank's devices and host, sorted into the categories of a step's time."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,14 +11,14 @@ import pyarrow as pa
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.launches import calls_of, first_positions
-from service.analysis.facts.rank_steps import RankSteps, rank_steps
 from service.analysis.facts.scope import Scope
+from service.analysis.facts.selected_steps import part_steps
 from service.analysis.parameters import WorkParameters
 from service.store.steps import merged_steps
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
 
 if TYPE_CHECKING:
-    from service.cutting.criteria import IntervalSet  # loads numba, which describing questions does without
+    from service.cutting.part_steps import PartSteps  # loads numba, which describing questions does without
 
 Rules = Literal["exact", "tensorboard"]
 
@@ -104,9 +103,8 @@ class Activity:
         bounds: first start and last end on the host; empty if the host has no slices, or if categories were not
             requested.
         op_bounds: first start and last end of slices of the category `cpu_exec`; empty likewise.
-        time: time of the selection; None for the whole trace.
-        of_rank: steps of the whole rank; None unless the activity is that of a selection, by the exact rules.
-        selected_steps: numbers of the steps that the selection names; None if it names none.
+        selected: steps that the activity is about, if it is that of a selection or of a part of a trace.
+        rank: the rank, if it is one of a merged trace.
     """
 
     work: Intervals
@@ -119,9 +117,8 @@ class Activity:
     covers: list[Coverage]
     bounds: list[int]
     op_bounds: list[int]
-    time: "IntervalSet | None"
-    of_rank: RankSteps | None
-    selected_steps: Sequence[int] | None
+    selected: "PartSteps | None"
+    rank: int | None
 
 
 def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activity:
@@ -160,10 +157,10 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
             if category == CPU_EXEC:
                 op_bounds = chosen.bounds()
     bounds = [min(bounds), max(bounds)] if bounds else []
-    of_rank = rank_steps(scope) if scope.is_selection and rules == "exact" else None
+    rank = scope.rank if scope.summary.ranks else None
     return Activity(
         work, work_categories, devices, launches, launched, steps, numbers, covers, bounds, op_bounds,
-        scope.time, of_rank, scope.selected_steps,
+        part_steps(scope), rank,
     )  # fmt: skip
 
 

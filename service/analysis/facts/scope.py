@@ -20,6 +20,7 @@ from service.store.steps import steps_in
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 from service.trace.kernel_names import communicates
+from service.trace.selection import Selection
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, PYTHON_CATEGORY, Step
 
 if TYPE_CHECKING:
@@ -120,9 +121,9 @@ class Scope:
         return self._database.time
 
     @property
-    def selected_steps(self) -> Sequence[int] | None:
-        """Numbers of the steps that the selection names; None if it names none."""
-        return self._database.selection.steps if self._database.selection else None
+    def selection(self) -> Selection | None:
+        """The selection; None for the whole trace."""
+        return self._database.selection
 
     @property
     def subject(self) -> str:

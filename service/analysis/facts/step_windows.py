@@ -8,8 +8,8 @@ from pydantic import Field
 
 from service.analysis.facts.activity import Activity, Rules
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.rank_steps import NEVER, RankSteps, ends_of_work, steps_at
 from service.analysis.parameters import Parameters
+from service.attribution.rank_steps import DeviceBounds, steps_at
 from service.trace.errors import NotApplicable
 
 if TYPE_CHECKING:
@@ -85,37 +85,36 @@ class Windows:
 def windows_of(activity: Activity, parameters: StepParameters) -> Windows:
     """Return the steps of a rank; without steps, one window over its whole activity.
 
-    Steps of a selection are those of the whole rank, cut to the time of the selection.
+    Steps of a selection or a part of a trace are those of the whole rank, cut to the time of the selection.
 
     Raises:
         NotApplicable: the rank has no activity, or none of its steps lies in the selected time.
     """
-    of_rank = activity.of_rank
-    if of_rank is not None and len(chosen := _chosen(activity, of_rank)):
-        windows = _on_host(of_rank.numbers, of_rank.starts, of_rank.ends)
-        if parameters.bounds == "device" and (of_rank.work_ends != NEVER).any():
-            windows = _until_work_ends(windows, of_rank.work_ends, of_rank.work_before)
-        windows = windows.only(np.isin(windows.numbers, chosen))
-    else:
+    selected = activity.selected
+    windows = _selected(activity, parameters) if parameters.rules == "exact" else None
+    if windows is None:
         windows = _on_host(activity.numbers, activity.steps.starts, activity.steps.ends)
         if not len(windows):
             windows = _whole_trace(activity, parameters)
         if parameters.bounds == "device":
             windows = _on_devices(activity, windows, parameters)
-    if activity.time and not len(windows := windows.within(activity.time)):
+    if selected and not len(windows := windows.within(selected.time)):
         raise NotApplicable("No step lies in the selected time.")
     return windows.first(len(windows) - 1) if parameters.last_step == "drop" and len(windows) > 1 else windows
 
 
-def _chosen(activity: Activity, of_rank: RankSteps) -> Ints:
-    """Return the numbers of the steps that a selection is about.
-
-    In a window, work may run whose step is annotated before it. Otherwise, a selection is about the steps of which it
-    has the annotations.
-    """
-    if activity.selected_steps is not None:
-        return np.array(activity.selected_steps, np.int64)
-    return of_rank.numbers if activity.time and activity.time.is_limited else activity.numbers
+def _selected(activity: Activity, parameters: StepParameters) -> Windows | None:
+    """Return the steps of the whole rank that a selection or a part of a trace is about; None if there are none."""
+    selected = activity.selected
+    steps = selected.ranks.get(activity.rank) if selected else None
+    if selected is None or steps is None:
+        return None
+    if not selected.is_chosen:
+        steps = steps.only(np.isin(steps.numbers, activity.numbers))
+    if not len(steps.numbers):
+        return None
+    bounds = steps[3:] if parameters.bounds == "device" else steps[1:3]
+    return Windows(steps.numbers, *bounds, steps.starts, steps.ends)
 
 
 def _on_host(numbers: Ints, starts: Ints, ends: Ints) -> Windows:
@@ -132,23 +131,16 @@ def _whole_trace(activity: Activity, parameters: StepParameters) -> Windows:
 
 
 def _on_devices(activity: Activity, host: Windows, parameters: StepParameters) -> Windows:
-    """Extend steps to the end of their work on devices; see `_until_work_ends`."""
+    """Extend steps to the end of their work on devices; see `DeviceBounds`."""
     tensorboard = parameters.rules == "tensorboard"
     work, steps = activity.work, _steps_of_work(activity, host, whole=tensorboard)
     inside = steps >= 0
     if not inside.any():
         return host
-    windows = _until_work_ends(host, *ends_of_work(steps, len(host), work.starts, work.ends))
+    bounds = DeviceBounds(host.starts, host.ends)
+    bounds.add_of_steps(steps, work.starts, work.ends)
+    windows = Windows(host.numbers, *bounds.on_devices(), host.starts, host.ends)
     return windows.first(_complete_steps(np.bincount(steps[inside], minlength=len(host)))) if tensorboard else windows
-
-
-def _until_work_ends(host: Windows, work_ends: Ints, work_before: int) -> Windows:
-    """Extend steps to the end of their work; each starts when the previous step and its work have ended, or later."""
-    starts, ends, previous = host.starts.tolist(), host.ends.tolist(), work_before
-    for step, work_end in enumerate(work_ends.tolist()):
-        starts[step] = max(previous, starts[step])
-        ends[step] = previous = max(starts[step], ends[step], work_end)
-    return Windows(host.numbers, np.array(starts), np.array(ends), host.starts, host.ends)
 
 
 def _steps_of_work(activity: Activity, host: Windows, *, whole: bool) -> Any:

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow as pa
-
-from service.cutting.cut import cut_tables, part_envelope
+from service.cutting.cut import cut_of, part_envelope
+from service.cutting.part_steps import PartSteps
 from service.formats.pftrace.clocks import TIME_MAX
 from service.formats.pftrace.packets import PACKET_MAX
 from service.formats.pftrace.written import COUNTS, MARK, VERSION
@@ -54,11 +53,15 @@ def pftrace(
     """
     summary = whole_summary(summary, columns)
     text = envelope(columns, redact=redact)
-    if selection is not None:
-        text = part_envelope(text, selection, source, summary)
-    around = _around(text)
     with closing(Parts(columns / EVENTS)) as parts, event_texts(columns, redact=redact) as texts:
-        tables = _tables(parts, selection, summary)
+        if selection is None:
+            tables = (part.table for part in parts.read(SCHEMA.names))
+        else:
+            cuts = cut_of(parts, selection, summary)
+            steps = PartSteps.of_trace(columns, summary).of_selection(selection, cuts.time(0))
+            text = part_envelope(text, selection, source, summary, steps)
+            tables = (table.select(SCHEMA.names) for _, table in cuts.tables())
+        around = _around(text)
         zero_ns = _zero(parts, summary)
         writer = PacketWriter(TrackAssigner(redacted_summary(summary) if redact else summary), zero_ns)
         facts = {"version": VERSION, "zero_ns": zero_ns, "is_array": around is None}
@@ -113,12 +116,6 @@ def _zero(parts: Parts, summary: Summary) -> int:
     spans = [span for index in range(len(parts)) if (span := parts.span(index, "ts_ns"))]
     first = min((span[0] for span in spans), default=0)
     return max(base if 0 <= base < TIME_MAX else 0, min(-first, TIME_MAX - 1))
-
-
-def _tables(parts: Parts, selection: Selection | None, summary: Summary) -> Iterator[pa.Table]:
-    if selection is None:
-        return (part.table for part in parts.read(SCHEMA.names))
-    return (table.select(SCHEMA.names) for table in cut_tables(parts, selection, summary))
 
 
 def prepare() -> None:
