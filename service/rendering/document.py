@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import cut_tables
+from service.rendering.arrow_order import with_slices_before_ends
 from service.rendering.arrows import SCANNED, ArrowKeys, ArrowScan
 from service.rendering.events import EventPlacer
 from service.rendering.fuchsia.arrow_numbers import ArrowNumbers
@@ -162,7 +163,10 @@ def _tables(parts: Parts, selection: Selection | None, summary: Summary) -> Iter
 
 
 def by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the tables, concatenated so that events with the same time are in one table; see `SAME_TIME_MAX`."""
+    """Yield the tables, concatenated so that events with the same time are in one table; see `SAME_TIME_MAX`.
+
+    Slices without duration come before the ends of arrows that belong to them.
+    """
     pending: pa.Table | None = None
     for table in tables:
         if pending is None:
@@ -170,10 +174,10 @@ def by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         elif len(pending) < SAME_TIME_MAX and pending["ts_ns"][-1] == table["ts_ns"][0]:
             pending = pa.concat_tables([pending, table])
         else:
-            yield pending
+            yield with_slices_before_ends(pending)
             pending = table
     if pending is not None:
-        yield pending
+        yield with_slices_before_ends(pending)
 
 
 def prepare() -> None:

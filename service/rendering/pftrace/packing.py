@@ -22,6 +22,7 @@ from service.store.parts import Flags, Ints
 from service.streaming.scan.compiled import compiled
 
 _SLICE, _COUNTER = PHASES.index("X"), PHASES.index("C")
+_NONE = -1
 _PACKET_SIZE = 96  # bytes of a packet beyond its words and annotations
 _TYPES = np.array(
     [
@@ -80,19 +81,40 @@ class Events(NamedTuple):
 
 
 def packets_of(events: Events) -> memoryview:
-    """Return the packets of events except counters, by time; of slices at the same time, the longest is first."""
+    """Return the packets of events except counters, by time; of slices at the same time, the longest is first.
+
+    A slice without duration ends behind the ends of arrows that follow it on its lane, which belong to it.
+    """
     is_slice = events.phases == _SLICE
     is_flow = np.isin(events.phases, [PHASES.index(phase) for phase in "stf"])
-    order = np.lexsort((is_flow, -events.ends, events.starts))
+    owners = _owners(events, is_slice, is_flow)
+    owned = owners != _NONE
+    order = np.lexsort((np.where(owned, owners, np.arange(len(owners))), is_flow & ~owned, -events.ends, events.starts))
     out = np.empty(_size(events, is_slice), np.uint8)
     (categories, category_of), (names, name_of), (tracks, track_of) = events.categories, events.names, events.tracks
     end = _write(
-        out, order, events.phases, events.exact, events.starts, events.ends, events.ids, events.binds,
+        out, order, owners, events.phases, events.exact, events.starts, events.ends, events.ids, events.binds,
         _TYPES, _LEGACY_PHASES, _HEADS.values, _HEADS.starts, categories.values, categories.starts, category_of,
         names.values, names.starts, name_of, tracks.values, tracks.starts, track_of,
         events.annotations.values, events.annotations.starts, events.annotations.stops,
     )  # fmt: skip
     return out[:end].data
+
+
+def _owners(events: Events, is_slice: Flags, is_flow: Flags) -> Ints:
+    """Return, for each end of an arrow, the slice without duration before it at its time on its lane; else `_NONE`."""
+    owners = np.full(len(is_slice), _NONE)
+    is_empty = is_slice & (events.ends == events.starts)
+    rows = np.flatnonzero(is_empty | is_flow)
+    if not is_empty.any():
+        return owners
+    lanes, starts = events.tracks.of[rows], events.starts[rows]
+    order = np.lexsort((lanes, starts))
+    rows, lanes, starts = rows[order], lanes[order], starts[order]
+    last = np.maximum.accumulate(np.where(is_empty[rows], np.arange(len(rows)), _NONE))
+    same = (last != _NONE) & (lanes[last] == lanes) & (starts[last] == starts) & is_flow[rows]
+    owners[rows[same]] = rows[last[same]]
+    return owners
 
 
 def _size(events: Events, is_slice: Flags) -> int:
@@ -105,7 +127,8 @@ def _size(events: Events, is_slice: Flags) -> int:
 
 @compiled
 def _write(
-    out: Bytes, order: Ints, phases: Ints, exact: Flags, starts: Ints, ends: Ints, ids: Ints, binds: Flags,
+    out: Bytes, order: Ints, owners: Ints,
+    phases: Ints, exact: Flags, starts: Ints, ends: Ints, ids: Ints, binds: Flags,
     types: Ints, legacy_phases: Ints, heads: Bytes, head_starts: Ints,
     categories: Bytes, category_starts: Ints, category_of: Ints,
     names: Bytes, name_starts: Ints, name_of: Ints,
@@ -114,10 +137,24 @@ def _write(
 ) -> int:  # fmt: skip
     """Write the packets of events except counters; return the number of bytes.
 
-    The end of a slice follows its begin: readers sort packets by time, and keep the order of those at the same time.
+    The end of a slice follows its begin and the ends of arrows that it owns: readers sort packets by time, and keep
+    the order of those at the same time.
     """
-    end = 0
-    for row in order:
+    end, begun = 0, _NONE
+    for place in range(len(order) + 1):
+        row = order[place] if place < len(order) else _NONE
+        if begun != _NONE and (row == _NONE or owners[row] != begun):
+            head, lane = 0 if exact[begun] else 1, lanes[begun]
+            packet = put(out, end, PACKET) + 1
+            end = put_varint(out, put(out, packet, _TIMESTAMP), ends[begun])
+            end = put_slice(out, end, heads, head_starts[head], head_starts[head + 1])
+            event = put(out, end, _EVENT) + 1
+            end = put_varint(out, put(out, event, _TYPE), SLICE_END)
+            end = put_slice(out, end, tracks, track_starts[lane], track_starts[lane + 1])
+            end = close_message(out, packet, close_message(out, event, end))
+            begun = _NONE
+        if row == _NONE:
+            break
         phase = phases[row]
         if phase == _COUNTER:
             continue
@@ -144,11 +181,5 @@ def _write(
         end = put_slice(out, end, tracks, track_starts[lane], track_starts[lane + 1])
         end = close_message(out, packet, close_message(out, event, end))
         if phase == _SLICE:
-            packet = put(out, end, PACKET) + 1
-            end = put_varint(out, put(out, packet, _TIMESTAMP), ends[row])
-            end = put_slice(out, end, heads, head_starts[head], head_starts[head + 1])
-            event = put(out, end, _EVENT) + 1
-            end = put_varint(out, put(out, event, _TYPE), SLICE_END)
-            end = put_slice(out, end, tracks, track_starts[lane], track_starts[lane + 1])
-            end = close_message(out, packet, close_message(out, event, end))
+            begun = row
     return end
