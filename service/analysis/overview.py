@@ -69,10 +69,14 @@ class OverviewParameters(WorkParameters):
     """Parameters of `overview`."""
 
     from_ns: int | None = Field(
-        None, description="start of the window; by default that of the first slice, step or change of memory"
+        None,
+        description="start of the window; by default that of the trace or, of a selection, that of the first slice,"
+        " step or change of memory",
     )
     to_ns: int | None = Field(
-        None, description="end of the window; by default that of the last slice, step or change of memory"
+        None,
+        description="end of the window; by default that of the trace or, of a selection, that of the last slice,"
+        " step or change of memory",
     )
     bins: int = Field(1000, ge=1, le=BINS_MAX, description="number of bins of the window")
     steps_max: int = Field(10_000, ge=0, le=1_000_000, description="maximum number of listed steps: the first ones")
@@ -86,7 +90,7 @@ def answer(scope: Scope, parameters: OverviewParameters) -> Tables:
     """Return what runs in each bin of the window."""
     timeline = timeline_of(scope, parameters)
     steps = scope.cached("overview steps", lambda: _step_times(scope))
-    start, end = _window(timeline, steps, parameters)
+    start, end = _window(scope, timeline, steps, parameters)
     overlapping = np.flatnonzero((steps[1] < end) & (steps[2] > start))
     edges = np.array([start + (end - start) * edge // parameters.bins for edge in range(parameters.bins + 1)], np.int64)
     tracks = np.array(timeline.of_kind(STREAM, THREAD), np.int64)
@@ -120,12 +124,15 @@ def _steps(rank: int | None, steps: Ints) -> Mapping[str, Any]:
     return {"rank": ranks, "step": steps[0], "start_ns": steps[1], "end_ns": steps[2]}
 
 
-def _window(timeline: Timeline, steps: Ints, parameters: OverviewParameters) -> tuple[int, int]:
+def _window(scope: Scope, timeline: Timeline, steps: Ints, parameters: OverviewParameters) -> tuple[int, int]:
     """Return the start and end of the window; raises `BadAnalysisRequest` if it is empty."""
+    of_trace = [] if scope.is_selection or scope.summary.bounds is None else [scope.summary.bounds]
     bounds = timeline.bounds(len(timeline.of_kind(STREAM, THREAD))) or ()
     changes = [timeline.points(number)[0][[0, -1]].tolist() for number in timeline.of_kind(MEMORY)]
-    first = min([*bounds[:1], *steps[1].tolist(), *(at for at, _ in changes)])
-    last = max([*bounds[1:], *steps[2].tolist(), *(at + 1 for _, at in changes)])
+    starts = [*bounds[:1], *(trace["start_ns"] for trace in of_trace)]
+    ends = [*bounds[1:], *(trace["end_ns"] for trace in of_trace)]
+    first = min([*starts, *steps[1].tolist(), *(at for at, _ in changes)])
+    last = max([*ends, *steps[2].tolist(), *(at + 1 for _, at in changes)])
     start = first if parameters.from_ns is None else parameters.from_ns
     end = max(last, first + 1) if parameters.to_ns is None else parameters.to_ns
     if end <= start:

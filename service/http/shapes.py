@@ -263,7 +263,10 @@ class TraceInBrief(Shape):
     path: str | None = Field(description="the path of its file on the server, if that is not in the data folder")
     parent: str | None = Field(description="the trace that it was made of")
     selection: SelectionValues | None = Field(description="the part of that trace that it keeps")
-    bounds: Bounds | None = Field(description="the span of its events; null until it is read, or without events")
+    bounds: Bounds | None = Field(
+        description="the span of its events, except for Kineto's mark `Record Window End` behind them; null until it is"
+        " read, or without events"
+    )
     base_ns: int | None = Field(description="the zero of the trace's clock in ns since the epoch, if known")
     events: EventCounts = Field(description="numbers of its events")
     devices: list[Device] = Field(description="devices that it describes, or that have work")

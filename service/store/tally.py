@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from service.store.parts import Part, Words
 from service.streaming.scan.compiled import compiled
+from service.trace.summary import RECORD_WINDOW_END
 
 _KEYS = ("ph", "cat", "pid", "pid_text", "tid", "tid_text", "device", "stream")
 _WORDS = frozenset({"ph", "cat", "pid_text", "tid_text"})
-_HAS = len(_KEYS)  # bits of the keys that are not null
+_HAS = len(_KEYS)  # bits of the keys that are not null, and of those of a mark of the profiler
+_IS_MARK = len(_KEYS)
 _EVENTS, _START, _END, _TIMED, _BEFORE_ZERO, _AT_ZERO, _LASTING, _NEGATIVE = range(_HAS + 1, _HAS + 9)
 _WIDTH = _NEGATIVE + 1
 _FREE = -1
@@ -34,6 +36,7 @@ class TallyRow(NamedTuple):
     tid_text: str | None
     device: int | None
     stream: int | None
+    is_mark: bool
     events: int
     start_ns: int | None
     end_ns: int | None
@@ -109,6 +112,16 @@ def _place(keys: Ints, rows: Ints, slots: Ints) -> None:
         slots[_slot(keys, row, rows, slots)] = row
 
 
+def _are_marks(part: Part) -> npt.NDArray[np.bool_]:
+    """Flag the instants `RECORD_WINDOW_END`."""
+    (names,) = part.table["name"].chunks
+    code = names.dictionary.index(RECORD_WINDOW_END).as_py()  # a list of all words would take long
+    if code < 0:
+        return np.zeros(len(part), np.bool_)
+    flags: npt.NDArray[np.bool_] = (names.indices.fill_null(-1).to_numpy() == code) & ~part.slices
+    return flags
+
+
 class Tally:
     """The tally; its memory grows with the number of distinct keys."""
 
@@ -121,10 +134,10 @@ class Tally:
     def add(self, part: Part) -> None:
         """Add the next events."""
         has = [part.has(name) for name in _KEYS]
-        bits = np.zeros(len(part), np.uint8)
+        bits = _are_marks(part).astype(np.uint16) << _IS_MARK
         keys = np.empty((_HAS + 1, len(part)), np.int64)
         for place, name in enumerate(_KEYS):
-            bits |= has[place].view(np.uint8) << place
+            bits |= has[place].astype(np.uint16) << place
             if not has[place].any():
                 keys[place] = -1 if name in _WORDS else 0  # as null is in other parts
             else:
@@ -155,8 +168,9 @@ class Tally:
 
         Returns:
             The keys, as the events have them; ``events``, their number; ``start_ns`` and ``end_ns``, their first start
-            and last end; and the numbers ``timed`` with a start, ``before_zero`` and ``at_zero`` with one there,
-            ``lasting`` with a duration, and ``negative`` with one below zero.
+            and last end; ``is_mark``, whether they are Kineto's `RECORD_WINDOW_END`; and the numbers ``timed`` with a
+            start, ``before_zero`` and ``at_zero`` with one there, ``lasting`` with a duration, and ``negative`` with
+            one below zero.
         """
         rows = self._rows[: self._known]
         columns: dict[str, pa.Array] = {}
@@ -169,6 +183,7 @@ class Tally:
                 columns[name] = pa.array(rows[:, place], mask=lacking)
         untimed = rows[:, _TIMED] == 0
         columns |= {
+            "is_mark": pa.array(rows[:, _HAS] >> _IS_MARK & 1 == 1),
             "events": pa.array(rows[:, _EVENTS]),
             "start_ns": pa.array(rows[:, _START], mask=untimed),
             "end_ns": pa.array(rows[:, _END], mask=untimed),

@@ -96,7 +96,7 @@ class TallySums:
         self.negative += row.negative
         if row.ph == "X":
             self.without_duration += row.events - row.lasting
-        if row.ph not in TIMELESS_PHASES:
+        if row.ph not in TIMELESS_PHASES and not row.is_mark:
             self.timed.add(row)
         if row.ph != "M":
             self.without_time += row.events - row.timed

@@ -48,6 +48,9 @@ TIMELINE_CATEGORY = "memory_timeline"
 STEP_PREFIX = "ProfilerStep#"
 """Prefix of the names of steps."""
 
+RECORD_WINDOW_END = "Record Window End"
+"""Name of the instant at which Kineto has stopped, milliseconds behind the last event that it recorded."""
+
 FLOW_PHASES = frozenset({"s", "t", "f"})
 """Phases of flow events."""
 

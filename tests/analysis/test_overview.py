@@ -1,6 +1,7 @@
 """The overview of a trace, compared with a plain count of nanoseconds, in any window and number of bins."""
 
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from hypothesis import strategies as st
 
 from service.analysis.answers import answer_question, parameters_of, question_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
+from service.cutting.source import Source
 from service.store.folder import TIMELINE
 from service.trace.errors import BadAnalysisRequest, NotApplicable
 from service.trace.selection import Selection
 from tests.analysis.conftest import Ask, real
 from tests.analysis.gpu import Event, call, step, work
-from tests.conftest import needs_shared
+from tests.conftest import DATA, needs_shared
 
+REAL = sorted(DATA.glob("*.pt.trace.json.gz"))
 NAMES = {"gemm": "compute_ns", "ncclDevKernel_AllReduce": "comm_ns", "Memcpy HtoD": "mem_ns"}
 
 
@@ -207,3 +210,26 @@ def test_window_has_the_last_change_of_memory(ask: Ask) -> None:
     answer = ask("overview", changes, bins=4)
     assert [(row["start_ns"], row["end_ns"]) for row in answer["window"]] == [(1000, 3001)]
     assert max(row["allocated_bytes"] for row in answer["memory"]) == 30
+
+
+def test_window_is_that_of_the_trace(ask: Ask) -> None:
+    """Its bounds are those of the page's header: with the profiler's own slice, without the mark behind all events."""
+    trace = [
+        {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "P", "ts": 0, "dur": 40},
+        op(5, 10),
+        {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 99},
+    ]
+    [row] = ask("overview", trace)["window"]
+    assert (row["start_ns"], row["end_ns"]) == (0, 40_000)
+    [row] = ask("overview", trace, selection=Selection(categories=["cpu_op"]))["window"]
+    assert (row["start_ns"], row["end_ns"]) == (5_000, 15_000)
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name.partition(".")[0])
+def test_window_of_a_real_trace_has_the_length_in_its_summary(
+    ask: Ask, read_once: Callable[[Path | str], Source], path: Path
+) -> None:
+    bounds = read_once(path).summary.bounds
+    assert bounds
+    [row] = ask("overview", path)["window"]
+    assert (row["start_ns"], row["end_ns"]) == (bounds["start_ns"], bounds["end_ns"])

@@ -133,6 +133,15 @@ def test_instant_extends_the_bounds(census: Census) -> None:
     assert census({"ph": "i", "ts": 7}).bounds == {"start_ns": 7000, "end_ns": 7000}
 
 
+@pytest.mark.parametrize(("phase", "end_ns"), [("i", 11_000), ("X", 30_000)])
+def test_end_of_the_record_window_does_not_extend_the_bounds(census: Census, phase: str, end_ns: int) -> None:
+    """Kineto writes it milliseconds after the last event; a slice of that name is an event like others."""
+    summary = census(op(ts=10, dur=1), op(ph=phase, name="Record Window End", ts=30, dur=0), {"ph": "i", "ts": 10.5})
+
+    assert summary.bounds == {"start_ns": 10_000, "end_ns": end_ns}
+    assert sum(summary.counts.values()) == 3
+
+
 def test_negative_duration_counts_as_zero(census: Census) -> None:
     assert census(op(ts=10, dur=-5)).bounds == {"start_ns": 10_000, "end_ns": 10_000}
 

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from service.store.parts import Part
 from service.store.tally import Tally
 from service.streaming.schema import SCHEMA
+from service.trace.summary import RECORD_WINDOW_END
 
 KEYS = ("ph", "cat", "pid", "pid_text", "tid", "tid_text", "device", "stream")
-COLUMNS = (*KEYS, "ts_ns", "dur_ns")
+COLUMNS = (*KEYS, "name", "ts_ns", "dur_ns")
 NUMBERS = st.none() | st.sampled_from([0, 1, -1, 7, 2**63 - 1, -(2**63)])
 TEXTS = st.none() | st.sampled_from(["", "X", '"a"', "kernel"])
 EVENTS = st.lists(
     st.fixed_dictionaries(
         {name: TEXTS if name in {"ph", "cat", "pid_text", "tid_text"} else NUMBERS for name in COLUMNS}
+        | {"name": st.none() | st.sampled_from(["", RECORD_WINDOW_END])}
     ),
     max_size=30,
 )
@@ -37,14 +39,15 @@ def tallied(*parts: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ..
         tally.add(Part(index, first, table_of(events)))
         first += len(events)
     rows = [tuple(row.values()) for row in tally.table().to_pylist()]
-    assert len({row[: len(KEYS)] for row in rows}) == len(rows)
-    return {row[: len(KEYS)]: row[len(KEYS) :] for row in rows}
+    assert len({row[: len(KEYS) + 1] for row in rows}) == len(rows)
+    return {row[: len(KEYS) + 1]: row[len(KEYS) + 1 :] for row in rows}
 
 
 def counted(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     groups = defaultdict(list)
     for event in events:
-        groups[tuple(event[name] for name in KEYS)].append((event["ts_ns"], event["dur_ns"]))
+        is_mark = event["name"] == RECORD_WINDOW_END and event["ph"] != "X"
+        groups[*(event[name] for name in KEYS), is_mark].append((event["ts_ns"], event["dur_ns"]))
     return {key: _counts(times) for key, times in groups.items()}
 
 

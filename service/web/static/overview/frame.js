@@ -81,9 +81,10 @@ export class Frame {
 
 /** Asks for frames. A new question cancels the previous one. */
 export class FrameSource {
-  /** @param {string} id */
-  constructor(id) {
+  /** @param {Pick<Trace, "id" | "bounds">} trace */
+  constructor({ id, bounds }) {
     this.id = id;
+    this.bounds = bounds;
     this.start = 0n; // of the trace, in ns on its own clock
     this.length = 1; // of the trace, in ns
     /** @type {StepBand[]} */
@@ -105,14 +106,15 @@ export class FrameSource {
   async whole(bins, lanes) {
     const tables = await this.ask({ bins, lanes, steps: STEPS_FIRST }, parseExact);
     const window = columnsOf(tables.window);
-    const [start, end] = [smallest(window.start_ns), largest(window.end_ns)];
+    const { start_ns: begins, end_ns: ends } = this.bounds ?? { start_ns: [], end_ns: [] };
+    const [start, end] = [smallest(window.start_ns.concat(begins)), largest(window.end_ns.concat(ends))];
     this.start = start;
     this.length = Number(end - start);
     this.setSteps(tables);
     this.stepsCount = Number(window.steps[Math.max(0, window.rank.indexOf(this.stepsRank))]);
     this.hasRanks = window.rank.length > 1;
-    // each rank of a merged trace has a window and bins of its own: ask again, for one window of all ranks
-    const isOneWindow = window.start_ns.length === 1;
+    // each rank of a merged trace has a window and bins of its own: ask again, for one window of the trace
+    const isOneWindow = window.start_ns.length === 1 && BigInt(window.start_ns[0]) === start && BigInt(window.end_ns[0]) === end;
     return isOneWindow ? new Frame(tables, { from: 0, to: this.length, bins }) : this.range(0, this.length, bins, lanes);
   }
 

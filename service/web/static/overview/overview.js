@@ -43,7 +43,7 @@ export class Overview {
   /** @param {Trace} trace */
   constructor(trace) {
     this.trace = trace;
-    this.source = new FrameSource(trace.id);
+    this.source = new FrameSource(trace);
     this.canvas = byId("overview-canvas");
     this.scroller = byId("overview-scroll");
     this.view = new View(1);
