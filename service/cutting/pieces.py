@@ -1,7 +1,7 @@
 """The pieces of a split: each has a selection and a suffix for its name."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +22,9 @@ from service.store.lists import whole_summary
 from service.store.parts import Parts, Tracks
 from service.trace.errors import BadSelection, UnknownChoice
 from service.trace.piece import By
+from service.trace.rank import ranks_by_pid
 from service.trace.selection import ALWAYS, Closure, Interval, Selection, Window
-from service.trace.summary import Summary
+from service.trace.summary import MergedRank, Summary
 
 PIECES_MAX = 1000
 """Maximum number of pieces of a split."""
@@ -108,6 +109,8 @@ class _Splitter:
                 Piece(f"part{at:0{width}}of{len(spans)}", self._within(start, end))
                 for at, (start, end) in enumerate(spans, 1)
             ]
+        if by == "device" and self._summary.ranks:
+            return self._by_gpu(self._summary.ranks)
         lists: dict[str, tuple[str, Callable[[], Sequence[Any]]]] = {
             "step": ("steps", lambda: sorted({step["number"] for step in self._summary.steps})),
             "stream": ("streams", lambda: self._summary.streams),
@@ -121,6 +124,31 @@ class _Splitter:
         return [
             Piece(f"{by}{str(value).replace('/', '-')}", self._base.model_copy(update={field: [value]}))
             for value in values
+        ]
+
+    def _by_gpu(self, ranks: Iterable[MergedRank]) -> list[Piece]:
+        """Return a piece for each device of each rank: the devices of different ranks may have the same number."""
+        with closing(Parts(self._columns / EVENTS)) as parts:
+            places = {(track.pid, track.device) for track in parts.work_tracks or ()}
+        places |= {
+            (thread["pid"], thread["device"]) for thread in self._summary.threads if thread["device"] is not None
+        }
+        rank_of_pid = ranks_by_pid(ranks)
+        gpus = sorted(
+            {(rank_of_pid[pid], device) for pid, device in places if isinstance(pid, int) and pid in rank_of_pid}
+        )
+        chosen = [
+            (rank, device)
+            for rank, device in gpus
+            if (self._base.ranks is None or rank in self._base.ranks)
+            and (self._base.devices is None or device in self._base.devices)
+        ]
+        if not chosen:
+            known = sorted({device for _, device in gpus})
+            raise UnknownChoice("The selection has no devices to split by.", known_devices=known)
+        return [
+            Piece(f"rank{rank}-device{device}", self._base.model_copy(update={"ranks": [rank], "devices": [device]}))
+            for rank, device in chosen
         ]
 
     def _within(self, start: int | None, end: int | None) -> Selection:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.cutting.children import write_children
 from service.cutting.pieces import PIECES_MAX, Piece, split_into_pieces
 from service.cutting.source import Source
 from service.trace.errors import BadSelection, UnknownChoice
@@ -16,6 +17,7 @@ from service.trace.selection import Selection
 from tests.conftest import scaled
 from tests.cutting.choices import Chosen, edges_of, text_of
 from tests.cutting.test_cut import HERE, cut_text, ingested, synthetic
+from tests.cutting.test_merge import merged
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,45 @@ def test_split_by_an_entity_has_a_piece_for_each(source: Source, by: By, field: 
     assert [getattr(piece.selection, field) for piece in split(source, {field: chosen}, by)] == [
         [value] for value in chosen
     ]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Two ranks of two hosts, merged; each has the devices 0 and 1, and one of them also the device 2."""
+    folder = tmp_path_factory.mktemp("run")
+    ranks = [
+        ingested(synthetic(kernels=12, devices=devices, steps=1), folder / f"{rank}", f"rank{rank}.json", rank=rank)
+        for rank, devices in enumerate([(0, 1), (0, 1, 2)])
+    ]
+    return merged(ranks, folder)
+
+
+def test_split_of_a_run_by_device_has_a_piece_for_each_device_of_each_rank(run: Source, tmp_path: Path) -> None:
+    planned = split(run, {}, "device")
+    gpus = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+
+    assert [(piece.selection.ranks, piece.selection.devices) for piece in planned] == [([r], [d]) for r, d in gpus]
+    assert [piece.suffix for piece in planned] == [f"rank{rank}-device{device}" for rank, device in gpus]
+    children = write_children(
+        run, tmp_path, planned, new_id=iter("abcde").__next__, on_written=lambda written, total: None
+    )
+    work = [sum(device["events"] for device in child.summary.devices) for child in children]
+    assert [child.summary.rank for child in children] == [rank for rank, _ in gpus]
+    assert [[device["id"] for device in child.summary.devices if device["events"]] for child in children] == [
+        [device] for _, device in gpus
+    ]
+    assert min(work) > 0
+    assert sum(work) == sum(device["events"] for device in run.summary.devices)
+
+
+def test_split_of_a_part_of_a_run_by_device_has_the_chosen_devices(run: Source) -> None:
+    assert [piece.suffix for piece in split(run, {"ranks": [1], "devices": [0, 2]}, "device")] == [
+        "rank1-device0", "rank1-device2",
+    ]  # fmt: skip
+    assert [piece.suffix for piece in split(run, {"devices": [2]}, "device")] == ["rank1-device2"]
+    with pytest.raises(UnknownChoice) as caught:
+        split(run, {"ranks": [0], "devices": [2]}, "device")
+    assert caught.value.as_dict()["known_devices"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("straddle", ["keep", "start", "clip"])

@@ -53,7 +53,11 @@ class SplitRequest(BaseModel):
     )
 
     selection: Selection = Field(Selection(), description="the part of the trace to keep; by default all of it")
-    by: By | None = Field(None, description="one piece for each step, each stream, …; without it, a single piece")
+    by: By | None = Field(
+        None,
+        description="one piece for each step, each stream, …; `device` makes one for each device of each rank; without"
+        " it, a single piece",
+    )
     value: Annotated[int, Field(ge=1, lt=1 << 63, strict=True)] | None = Field(
         None,
         description="for `duration`, ns of each piece; for `parts`, their number; for `size`, maximum bytes of each as"
