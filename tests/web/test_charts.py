@@ -178,3 +178,38 @@ def test_cut_labels_of_bars_differ_as_the_names_do(page: Page, server: Server, w
     assert labels[4] == "aten::mm"
     if width == 200:
         assert labels[0] == "vectoriz…lerp_scalar_ker…"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "time", "text"),
+    [
+        (0, 1_000_000, 123_456, "123 µs"),
+        (2_000_000_000, 2_001_000_000, 2_000_123_456, "2.000123 s"),
+        (2_000_000_000, 2_000_000_050, 2_000_000_007.6, "2.000000008 s"),
+        (0, 50, 7.6, "8 ns"),
+        (0, 50, 0.2, "0"),
+    ],
+)
+def test_tooltips_of_all_charts_show_times_in_whole_ns(
+    page: Page, server: Server, first: float, last: float, time: float, text: str
+) -> None:
+    page.goto(f"{server.url}/")
+    code = "([a, b, t]) => import('/static/charts/scale.js').then(({ exactTimeText }) => exactTimeText(a, b)(t))"
+    assert page.evaluate(code, [first, last, time]) == text
+
+
+def test_tooltip_of_lines_over_20_ns_shows_whole_ns(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/")
+    draw = """async () => {
+        const { lines } = await import('/static/charts/lines.js');
+        const points = [{ x: 0, y: 1 }, { x: 20, y: 2 }];
+        const series = [{ kind: 'compute', label: 'bytes', points }];
+        const figure = lines({ title: 'Bytes', name: 'short', series, textOfY: String });
+        document.querySelector('main').prepend(figure);
+    }"""
+    page.evaluate(draw)
+    surface = page.get_by_test_id("chart-short").locator("rect[fill=transparent]")
+    box = surface.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.327, box["y"] + 20)
+    expect(page.locator(".tooltip")).to_contain_text(re.compile(r"^[67] ns"))

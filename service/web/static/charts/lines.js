@@ -1,6 +1,6 @@
 // Lines over a common axis, which is time or numbers, as of memory over time. Each line can be filled, and can hold its value until the next point.
 import { chart } from "./chart.js";
-import { ticks, timeText, timeTicks } from "./scale.js";
+import { exactTimeText, ticks, timeTicks } from "./scale.js";
 import { svg } from "./svg.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 
@@ -13,13 +13,13 @@ import { hideTooltip, showTooltip } from "./tooltip.js";
  */
 
 const HEIGHT = 180, LEFT = 74, RIGHT = 24, BOTTOM = 22, TOP = 8; // pixels
-const PRECISION = 1000; // times of the axis that a tooltip distinguishes
 
 /** @param {LinesParts} parts */
 export function lines({ title, name, series, textOfX, textOfY, isStepped = false, isFilled = false }) {
   const all = series.flatMap(({ points }) => points);
   const first = extreme(all, "x", Math.min, 0);
   const last = Math.max(extreme(all, "x", Math.max, first), first + 1);
+  const atText = textOfX ?? exactTimeText(first, last);
   const least = Math.min(0, extreme(all, "y", Math.min, 0));
   const most = Math.max(extreme(all, "y", Math.max, 0), least + 1e-9);
 
@@ -42,7 +42,7 @@ export function lines({ title, name, series, textOfX, textOfY, isStepped = false
       cursor.setAttribute("x1", String(event.offsetX));
       cursor.setAttribute("x2", String(event.offsetX));
       cursor.setAttribute("visibility", "visible");
-      showTooltip(event, [textOfX ? textOfX(at) : timeText(at, (last - first) / PRECISION), ...series.map(({ label, points }) => `${label}: ${valueAt(points, at, textOfY)}`)]);
+      showTooltip(event, [atText(at), ...series.map(({ label, points }) => `${label}: ${valueAt(points, at, textOfY)}`)]);
     });
     surface.addEventListener("pointerleave", () => {
       cursor.setAttribute("visibility", "hidden");

@@ -7,6 +7,7 @@ const TIME_UNITS = [
   { name: "µs", length: 1e3 },
   { name: "ns", length: 1 },
 ];
+const PRECISION = 1000; // times of an axis that a tooltip distinguishes
 
 /**
  * The least round number that divides a range into at most about `count` parts.
@@ -53,6 +54,16 @@ export function timeText(time, step) {
   const unit = TIME_UNITS.find(({ length }) => Math.abs(time) >= length) ?? TIME_UNITS[3];
   const decimals = Math.max(0, Math.min(9, Math.ceil(Math.log10(unit.length / step) - 1e-9)));
   return `${(time / unit.length).toFixed(decimals)} ${unit.name}`;
+}
+
+/**
+ * Return a function for tooltips: the text of a time on an axis, in whole ns, with as many decimals as the axis needs.
+ * @param {number} first time of the axis in ns
+ * @param {number} last
+ */
+export function exactTimeText(first, last) {
+  const step = Math.max(1, (last - first) / PRECISION);
+  return (/** @type {number} */ time) => timeText(Math.round(time), step);
 }
 
 /**

@@ -1,7 +1,7 @@
 // Points over two axes; the axes can be logarithmic.
 import { plural } from "../format.js";
 import { chart } from "./chart.js";
-import { powers, ticks, timeText, timeTicks } from "./scale.js";
+import { exactTimeText, powers, ticks, timeTicks } from "./scale.js";
 import { svg } from "./svg.js";
 import { withTooltip } from "./tooltip.js";
 
@@ -11,7 +11,6 @@ import { withTooltip } from "./tooltip.js";
 
 const HEIGHT = 220, LEFT = 82, RIGHT = 28, TOP = 8, BOTTOM = 40; // pixels
 const RADIUS = 3; // pixels
-const PRECISION = 1000; // times of an axis that a tooltip distinguishes
 
 /**
  * Make the chart. Points that a logarithmic axis cannot show are left out, and the title counts them.
@@ -71,6 +70,6 @@ function timeScaleOf(times, from, to, wanted) {
   return {
     at: (/** @type {number} */ time) => from + ((time - first) / (last - first)) * (to - from),
     ticks: timeTicks(last, wanted, first).map(({ time, text }) => ({ value: time, label: text })),
-    text: (/** @type {number} */ time) => timeText(time, (last - first) / PRECISION),
+    text: exactTimeText(first, last),
   };
 }

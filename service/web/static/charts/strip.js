@@ -1,6 +1,6 @@
 // A strip of time: spans in the colors of their kinds, on one line.
 import { chart } from "./chart.js";
-import { timeText, timeTicks } from "./scale.js";
+import { exactTimeText, timeTicks } from "./scale.js";
 import { svg } from "./svg.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 
@@ -9,7 +9,6 @@ import { hideTooltip, showTooltip } from "./tooltip.js";
 
 const HEIGHT = 34, AXIS = 20, RIGHT = 24, LEFT = 4; // pixels
 const THINNEST = 0.3; // pixels
-const PRECISION = 1000; // times of the axis that a tooltip distinguishes
 
 /**
  * Make the chart. Spans are in the order of time, in ns, and do not overlap.
@@ -17,7 +16,7 @@ const PRECISION = 1000; // times of the axis that a tooltip distinguishes
  */
 export function strip({ title, name, series, spans, first, text }) {
   const end = spans.reduce((last, span) => Math.max(last, span.end), first);
-  const step = Math.max(1, (end - first) / PRECISION);
+  const timeText = exactTimeText(first, end);
 
   /** @param {number} width */
   function draw(width) {
@@ -35,7 +34,7 @@ export function strip({ title, name, series, spans, first, text }) {
     surface.addEventListener("pointermove", (event) => {
       const at = first + (event.offsetX - LEFT) / scale;
       const span = spanAt(spans, at);
-      showTooltip(event, span ? [span.label, `${series[span.series].label}, ${text(span.end - span.start)}`, `at ${timeText(span.start, step)}`] : [timeText(at, step), "no listed part of the path"]);
+      showTooltip(event, span ? [span.label, `${series[span.series].label}, ${text(span.end - span.start)}`, `at ${timeText(span.start)}`] : [timeText(at), "no listed part of the path"]);
     });
     surface.addEventListener("pointerleave", hideTooltip);
     return svg("svg", { width, height: HEIGHT + AXIS }, svg("g", { class: "tick", "aria-hidden": "true" }, axis), svg("rect", { class: "ground", x: LEFT, y: 0, width: Math.max(0, width - LEFT - RIGHT), height: HEIGHT }), paths, surface);
