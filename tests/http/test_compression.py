@@ -108,6 +108,38 @@ def test_head_announces_what_get_sends(server: Server, trace: str, path: str) ->
     assert body == b""
 
 
+RESOURCES = [
+    "/", "/traces/{}", "/static/api.js", "/static/icon.svg", "/openapi.json", "/metrics", "/healthz", "/api/v1/nothing",
+    "/api/v1/traces", "/api/v1/traces/{}", "/api/v1/traces/{}/analysis/operators",
+    "/api/v1/traces/{}/analysis/operators?format=csv", "/api/v1/traces/{}/analysis/operators?format=arrow",
+    "/api/v1/traces/{}/analysis/none", "/api/v1/traces/{}/report", "/api/v1/traces/{}/download",
+    "/api/v1/traces/{}/download?format=json", "/api/v1/traces/{}/download?format=parquet",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("accepted", [GZIP, IDENTITY, {}], ids=["gzip", "identity", "anything"])
+@pytest.mark.parametrize("path", RESOURCES)
+def test_head_has_the_headers_of_get(server: Server, trace: str, path: str, accepted: dict[str, str]) -> None:
+    """Except for the size of text that is compressed, which is not known without the body."""
+    sent, _ = fetched(server, path.format(trace), **accepted)
+    announced, body = fetched(server, path.format(trace), "HEAD", **accepted)
+    assert body == b""
+    assert announced.get("content-length") in (None, sent.get("content-length")) or path == "/metrics"
+    of_one_response = {"date", "content-length", "transfer-encoding", "x-request-id", "server-timing"}
+    assert {name: value for name, value in announced.items() if name not in of_one_response} == {
+        name: value for name, value in sent.items() if name not in of_one_response
+    }
+
+
+@pytest.mark.parametrize("path", RESOURCES)
+def test_text_says_that_it_depends_on_the_accepted_codings(server: Server, trace: str, path: str) -> None:
+    for accepted in (GZIP, IDENTITY):
+        headers, _ = fetched(server, path.format(trace), **accepted)
+        varies = [field.strip() for field in headers.get("vary", "").split(",")].count("Accept-Encoding")
+        is_text = "download" not in path and "arrow" not in path
+        assert varies == is_text, headers
+
+
 def test_small_text_is_sent_as_it_is(server: Server) -> None:
     headers, body = fetched(server, "/healthz", **GZIP)
     assert len(body) < MIN_BYTES

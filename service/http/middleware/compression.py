@@ -36,9 +36,23 @@ class CompressionMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        accepts = accepts_gzip(Headers(scope=scope).get("accept-encoding", ""))
-        responder = _Identity if not accepts else _GzipHead if scope["method"] == "HEAD" else _Gzip
-        await responder(self._app, MIN_BYTES)(scope, receive, send)
+        app = self._app
+        if accepts_gzip(Headers(scope=scope).get("accept-encoding", "")):
+            app = (_GzipHead if scope["method"] == "HEAD" else _Gzip)(app, MIN_BYTES)
+        await app(scope, receive, _varying(send))
+
+
+def _varying(send: Send) -> Send:
+    """Return a `send` that adds ``Vary: Accept-Encoding`` to text, also to the empty body of a response to HEAD."""
+
+    async def send_varying(message: Message) -> None:
+        if message["type"] == "http.response.start" and _is_text(message):
+            headers = MutableHeaders(raw=message["headers"])
+            if "accept-encoding" not in headers.get("vary", "").lower():
+                headers.add_vary_header("Accept-Encoding")
+        await send(message)
+
+    return send_varying
 
 
 def accepts_gzip(field: str) -> bool:
@@ -74,20 +88,15 @@ class _TextOnly(IdentityResponder):
         await (self.send(message) if self._passes else super().send_with_compression(message))
 
 
-class _Identity(_TextOnly):
-    """Sends text as it is, and marks it as depending on the field `Accept-Encoding`."""
-
-
 class _GzipHead(_TextOnly):
     """Announces what `_Gzip` sends; the size is not known without the body."""
 
     async def send_with_compression(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == 200 and _is_text(message):
+        if message["type"] == "http.response.start" and message["status"] != 206 and _is_text(message):
             headers = MutableHeaders(raw=message["headers"])
             if int(headers.get("content-length", MIN_BYTES)) >= MIN_BYTES:
                 del headers["content-length"]
                 headers["content-encoding"] = "gzip"
-                headers.add_vary_header("Accept-Encoding")
                 _weaken_etag(headers)
         await self.send(message)
 
