@@ -370,7 +370,7 @@ _SORT_VALUES: dict[Sort, Callable[[Entry], Any]] = {
     "name": lambda entry: _natural_key(entry.name),
     "size": lambda entry: entry.size,
     "span": lambda entry: entry.span_ns,
-    "ranks": lambda entry: len(entry.traces),
+    "ranks": lambda entry: len(entry.ranks) or len(entry.traces),
     "events": lambda entry: entry.events,
     "rank": lambda entry: entry.ranks[0] if entry.ranks else None,
 }

@@ -60,6 +60,15 @@ def test_traces_of_a_run_are_listed_by_rank(catalog: Catalog, library: Library) 
     assert names(library, run="none") == []
 
 
+def test_runs_sort_by_the_number_of_their_ranks_not_of_their_traces(catalog: Catalog, library: Library) -> None:
+    for rank in range(3):
+        add(catalog, f"rank{rank}", "three ranks", rank=rank)
+    for number in range(4):
+        add(catalog, f"cycle{number}", "four cycles", rank=number % 2)
+
+    assert names(library, sort="ranks") == ["three ranks", "four cycles"]
+
+
 @pytest.mark.parametrize(
     ("sort", "expected"),
     [
