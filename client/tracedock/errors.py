@@ -173,7 +173,7 @@ class ForeignServerError(ApiError):
 KINDS: Mapping[type[ApiError], tuple[str, ...]] = {
     SelectionError: (
         *("bad_selection", "unknown_choice", "nothing_selected"),
-        *("bad_slice", "unknown_slice", "ambiguous_slice", "cannot_merge"),
+        *("bad_slice", "unknown_slice", "ambiguous_slice", "unknown_cycle", "cannot_merge"),
     ),
     SqlError: ("sql_error", "sql_refused", "sql_kills_engine"),
     NotReadyError: ("not_ready",),

@@ -195,9 +195,10 @@ def asked_ranks(question: Question, traces: Sequence[AnalysisInput]) -> AskedRan
     Raises:
         BadAnalysisRequest: the question compares two sides, and the traces do not form exactly two.
     """
-    ranks = _ranks_of_all(question, traces)
-    numbers, count = _cycles(question, ranks)
-    return AskedRanks(ranks, numbers, count)
+    sides = _sides(question, traces)
+    numbers, count = _cycles(question, sides)
+    ranks = [(rank, number) for trace, number in zip(sides, numbers, strict=True) for rank in ranks_of(trace)]
+    return AskedRanks([rank for rank, _ in ranks], [number for _, number in ranks], count)
 
 
 def join_answers(
@@ -264,15 +265,15 @@ def _skipped(rank: int | None, name: str, cycle: int | None, reason: str) -> Ski
     return skipped if cycle is None else {**skipped, "cycle": cycle}
 
 
-def _cycles(question: Question, ranks: Sequence[AnalysisInput]) -> tuple[list[int], int]:
+def _cycles(question: Question, traces: Sequence[AnalysisInput]) -> tuple[list[int], int]:
     """Return the cycle of each trace, and the number of cycles; two sides are numbered separately."""
     if not question.compare_sides:
-        cycles = cycles_of([trace.summary for trace in ranks])
+        cycles = cycles_of([trace.summary for trace in traces])
         return cycles.numbers, cycles.count
-    numbers, count = [0] * len(ranks), 0
+    numbers, count = [0] * len(traces), 0
     for is_base in (True, False):
-        places = [place for place, trace in enumerate(ranks) if trace.is_base == is_base]
-        cycles = cycles_of([ranks[place].summary for place in places])
+        places = [place for place, trace in enumerate(traces) if trace.is_base == is_base]
+        cycles = cycles_of([traces[place].summary for place in places])
         count = max(count, cycles.count)
         for place, number in zip(places, cycles.numbers, strict=True):
             numbers[place] = number
@@ -313,8 +314,8 @@ def _compared(
     return question.compare_sides(base, other, parameters)
 
 
-def _ranks_of_all(question: Question, traces: Sequence[AnalysisInput]) -> list[AnalysisInput]:
-    """Return an input for each rank; of two traces without a base, the first becomes the base.
+def _sides(question: Question, traces: Sequence[AnalysisInput]) -> list[AnalysisInput]:
+    """Return the traces; of two traces without a base, the first becomes the base.
 
     Raises:
         BadAnalysisRequest: the question compares two sides, and the traces do not form exactly two.
@@ -331,7 +332,7 @@ def _ranks_of_all(question: Question, traces: Sequence[AnalysisInput]) -> list[A
         raise BadAnalysisRequest(
             f"{question.name} takes exactly two sides, and only a base was given: {_named(traces)}."
         )
-    return [rank for trace in traces for rank in ranks_of(trace)]
+    return [*traces]
 
 
 def _named(traces: Sequence[AnalysisInput]) -> str:

@@ -21,7 +21,7 @@ from service.cli.quantities import grouped
 from service.cli.render import Column, dashed, print_json, print_result, print_table, write_lines
 from service.cli.report import note
 from service.cli.selection import Json, parsed, selecting
-from service.cli.split_merge import TargetArgument
+from service.cli.split_merge import BaseCycleOption, CycleOption, TargetArgument
 from service.cli.sql import chosen_format, write_bytes
 from service.cli.terminal import has_color, on_terminal
 from service.cli.traces import AsJson
@@ -77,6 +77,8 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
             " `{}` is all of it.",
         ),
     ] = None,
+    cycle: CycleOption = None,
+    base_cycle: BaseCycleOption = None,
     values: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the analysis (repeatable)."),
@@ -117,7 +119,7 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
     sides: of two traces or groups the first is the base; otherwise --base names it.
     """
     if overlay:
-        if name != "critical_path" or others or values or table or form is not Format.table:
+        if name != "critical_path" or others or values or table or cycle is not None or form is not Format.table:
             raise typer.BadParameter(
                 "only for `critical_path` of one trace, without other output options", param_hint="--overlay"
             )
@@ -135,7 +137,10 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         raise typer.BadParameter("traces on the server and local files can't be combined", param_hint="--with")
     parsed_base = None if base_selection is None else parsed(base_selection, "--base-selection")
     only = None if form is Format.table else table  # the tables of a terminal are chosen below
-    request = _Request(targets, base or [], parsed_base, name, parameters_of(values), selection, requested.value, only)
+    request = _Request(
+        targets, base or [], parsed_base, cycle, base_cycle, name, parameters_of(values), selection, requested.value,
+        only,
+    )  # fmt: skip
     answer = _analyze_files(request, files) if files else _analyze_on_server(ctx.obj, request, wait)
     if name is None:
         _print_list(json.loads(answer), as_json=form is Format.json)
@@ -181,6 +186,8 @@ class _Request(NamedTuple):
         targets: the traces, groups or files to analyse.
         base: the traces, groups or files to compare them with.
         base_selection: the events of the base; None for those of `selection`.
+        cycle: number of the only cycle of the targets; None for all.
+        base_cycle: number of the only cycle of the base; None for the default.
         name: the name of the analysis; None for the list of analyses.
         parameters: the parameters of the analysis.
         selection: the events to analyse; None for all.
@@ -191,6 +198,8 @@ class _Request(NamedTuple):
     targets: list[str]
     base: list[str]
     base_selection: Json | None
+    cycle: int | None
+    base_cycle: int | None
     name: str | None
     parameters: dict[str, str]
     selection: Json | None
@@ -211,7 +220,8 @@ def _analyze_on_server(client: Client, request: _Request, wait: float) -> bytes:
         kind = "trace"
         first, *others = (trace for target in targets for trace in _traces_of(client, *target))
     return client.analysis(
-        first, request.name, of=kind, traces=others, base=base, base_selection=request.base_selection, wait=wait,
+        first, request.name, of=kind, traces=others, base=base, base_selection=request.base_selection,
+        cycle=request.cycle, base_cycle=request.base_cycle, wait=wait,
         parameters=request.parameters, selection=request.selection, form=request.form, table=request.table,
         on_tables=lambda tables: _note_tables(request.form, request.table, tables),
     )  # fmt: skip
@@ -229,6 +239,7 @@ def _analyze_files(request: _Request, files: list[Path]) -> bytes:
     count = len(request.targets)
     return local.analysis(
         files[:count], request.name, base=files[count:], base_selection=request.base_selection,
+        cycle=request.cycle, base_cycle=request.base_cycle,
         parameters=request.parameters, selection=request.selection,
         form=request.form, table=request.table,
         on_tables=lambda tables: _note_tables(request.form, request.table, tables),

@@ -32,7 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "rm": ("tracedock rm 9f2c 0a1b", "tracedock rm latest --yes"),
     "groups": ("tracedock groups", "tracedock groups show run-7"),
     "groups show": ("tracedock groups show run-7",),
-    "groups merge": ("tracedock groups merge run-7 --name run-7.json.gz",),
+    "groups merge": ("tracedock groups merge run-7 --name run-7.json.gz", "tracedock groups merge run-7 --cycle 1"),
     "groups rm": ("tracedock groups rm run-7", "tracedock groups rm run-7 --traces --yes"),
     "attach": ("tracedock attach run-7 et_rank*.json.gz deepspeed.log", "tracedock attach run-7"),
     "detach": ("tracedock detach 5f0c1f9a2b3c",),
@@ -40,11 +40,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tracedock analyze latest",
         "tracedock analyze latest kernel_breakdown --steps 3",
         "tracedock analyze run-7 collectives --json",
+        "tracedock analyze run-7 compare --base run-7 --base-cycle 0 --cycle 1",
         "tracedock analyze ./after.json.gz compare --base ./before.json.gz",
     ),
     "report": (
         "tracedock report latest",
         "tracedock report run-7 --output run-7.html",
+        "tracedock report run-7 --cycle 1 --output second.html",
         "tracedock report ./rank0.json.gz --with ./rank1.json.gz --output run.md",
     ),
     "query": (

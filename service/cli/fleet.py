@@ -24,6 +24,7 @@ from service.cli.quantities import duration, grouped, size
 from service.cli.render import Column, dashed, print_json, print_table
 from service.cli.report import note, say
 from service.cli.selection import Json, selecting
+from service.cli.split_merge import BaseCycleOption, CycleOption
 from service.cli.sql import chosen_format, write_bytes
 from service.cli.traces import AsJson
 from service.cli.worker_options import WorkerOptions, working
@@ -150,6 +151,8 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         str | None,
         typer.Option(metavar="RUN", help="For comparisons: the run to compare with."),
     ] = None,
+    cycle: CycleOption = None,
+    base_cycle: BaseCycleOption = None,
     values: ValuesOption = None,
     table: TableOption = None,
     form: FormatOption = Format.table,
@@ -171,7 +174,7 @@ def analyze(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         records = [*dataset.records().values()]
         asked = AnalysisRequest(
             name, parameters, None if selection is None else Selection.parsed(selection), traces_of_run(records, run),
-            traces_of_run(records, base) if base else (),
+            traces_of_run(records, base) if base else (), cycle, base_cycle,
         )  # fmt: skip
         with stages(keep=False) as progress, workers_of(options.request()) as workers:
             answer = analyze(dataset, asked, workers, progress.answering(name))

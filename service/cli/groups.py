@@ -11,6 +11,7 @@ from service.cli.jobs import run_job
 from service.cli.quantities import grouped, size
 from service.cli.render import Column, dashed, moment, print_json, print_table, visible
 from service.cli.report import confirm, note
+from service.cli.split_merge import CycleOption
 from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson
 from service.trace.piece import Align
@@ -81,12 +82,17 @@ def merge(
     group: GroupArgument,
     align: Annotated[Align, typer.Option(help="Clock alignment; see `tracedock merge`.")] = "collectives",
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the merged trace.")] = None,
+    cycle: CycleOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Merge all ranks of a group into one trace. Prints its id."""
+    """Merge all ranks of a group, or of one of its cycles, into one trace. Prints its id."""
     client: Client = ctx.obj
     details = client.group(group)
-    job = run_job(client, f"merge {details['name']}", lambda: client.merge_group(details["id"], align=align, name=name))
+    job = run_job(
+        client,
+        f"merge {details['name']}",
+        lambda: client.merge_group(details["id"], align=align, name=name, cycle=cycle),
+    )
     if as_json:
         print_json(job)
     else:

@@ -108,17 +108,21 @@ def overlay(file: Path, output: Path | None, *, selection: Json | None, force: b
     return target
 
 
-def merge(files: Sequence[Path], output: Path, *, align: Align, ranks: Sequence[int] | None) -> list[Json]:
-    """Merge traces into one file, and return the clock alignment of each rank."""
+def merge(
+    files: Sequence[Path], output: Path, *, align: Align, ranks: Sequence[int] | None, cycle: int | None
+) -> list[Json]:
+    """Merge traces, or those of a cycle, into one file, and return the clock alignment of each rank."""
     from service.cutting.merge import merge as merge_sources
+    from service.jobs.mergeable import mergeable
     from service.store.export import document, packed
     from service.trace.errors import CannotMerge
 
     with _workspace() as work, _ingested(files, work, ranks) as (progress, sources):
         if len({source.source for source in sources}) < len(sources):
             raise CannotMerge("A trace can't be merged with itself; two of these files have the same bytes.")
-        on_written = work.reporting(progress.making(f"merge {len(files)} traces"))
-        merged = merge_sources(sources, work.folder / "merged", name=output.name, align=align, on_written=on_written)
+        chosen = mergeable(sources, cycle, lambda source: source)
+        on_written = work.reporting(progress.making(f"merge {len(chosen)} traces"))
+        merged = merge_sources(chosen, work.folder / "merged", name=output.name, align=align, on_written=on_written)
         chunks = document(work.folder / "merged")
         write(work.interruptible(chunks if is_plain(output) else packed(chunks)), output, progress)
         return [{**rank} for rank in merged.summary.ranks]
@@ -130,6 +134,8 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
     *,
     base: Sequence[Path] = (),
     base_selection: Json | None = None,
+    cycle: int | None = None,
+    base_cycle: int | None = None,
     parameters: Mapping[str, str],
     selection: Json | None,
     form: str,
@@ -139,10 +145,12 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
     """Return the result of a built-in analysis, as the API does; without a name, the analyses of the first file.
 
     `base` lists the files to compare `files` with, and `base_selection` selects their events, if it differs from
-    `selection`; `on_tables` receives the names of the tables.
+    `selection`; `cycle` and `base_cycle` keep only the files of these cycles; `on_tables` receives the names of the
+    tables.
     """
     from service.analysis.answers import answer_question, applicable, parameters_of, question_of
     from service.analysis.reading_cache import AnalysisInput, ReadingCache
+    from service.trace.cycles import of_cycles
     from service.trace.errors import BadAnalysisRequest
     from service.trace.selection import Selection
 
@@ -173,9 +181,12 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
             readings = ReadingCache(work.folder / "spill")
             if question is None or values is None:
                 return orjson.dumps(applicable(traces[0], readings))
+            others = [trace for trace in traces if not trace.is_base]
+            bases = [trace for trace in traces if trace.is_base]
+            chosen, chosen_base = of_cycles(others, bases, cycle, base_cycle, lambda trace: trace.summary)
             on_tables([*question.tables])
             tables = [table] if table else []
-            return answer_question(question, values, traces, readings, tables).form(form, tables)
+            return answer_question(question, values, [*chosen, *chosen_base], readings, tables).form(form, tables)
 
 
 def _distinct(files: Sequence[Path]) -> list[Path]:
@@ -197,12 +208,12 @@ def _step_traces(snapshot: Source, sources: Sequence[Source]) -> tuple[StepTrace
     )
 
 
-def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -> str:
-    """Return the report on a trace or, of several files, on a run, as the API does."""
+def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm, cycle: int | None) -> str:
+    """Return the report on a trace or, of several files, on a cycle of a run, as the API does."""
     from service.analysis.answers import answer_question, parameters_of, question_of
     from service.analysis.reading_cache import AnalysisInput, ReadingCache
     from service.report.answers import Answer, NotKnown
-    from service.report.compose import RUN_ANALYSES, TRACE_ANALYSES, run_report, trace_report
+    from service.report.compose import RUN_ANALYSES, TRACE_ANALYSES, reported_cycle, run_report, trace_report
     from service.report.html import as_html
     from service.report.markdown import as_markdown
     from service.trace.errors import NotApplicable
@@ -217,12 +228,13 @@ def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -
             )
             for source in sources
         ]
+        reported, cycle_facts = reported_cycle(traces, cycle, lambda trace: trace.summary)
         readings = ReadingCache(work.folder / "spill")
 
         def answer(name: str) -> Answer | NotKnown:
             question = question_of(name)
             try:
-                result = answer_question(question, parameters_of(question, {}), traces, readings)
+                result = answer_question(question, parameters_of(question, {}), reported.traces, readings)
                 return Answer.parsed(result.form("json"))
             except NotApplicable as error:
                 return NotKnown(str(error))
@@ -234,16 +246,18 @@ def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm) -
         call_of = _calls(files, text)
         content = trace_report(source.name, source.summary, answers, call_of, selection=text)
     else:
-        named = [(source.name, source.summary) for source in sources]
-        content = run_report(f"{len(files)} traces", named, answers, _calls(files, text), selection=text)
+        named = [(trace.name, trace.summary) for trace in reported.traces]
+        call_of = _calls(files, text, reported.number if cycle_facts else None)
+        content = run_report(f"{len(files)} traces", named, answers, call_of, cycle_facts=cycle_facts, selection=text)
     return as_markdown(content) if form == "markdown" else as_html(content)
 
 
-def _calls(files: Sequence[Path], selection: str) -> Callable[[str], str]:
+def _calls(files: Sequence[Path], selection: str, cycle: int | None = None) -> Callable[[str], str]:
     """Return a function that returns the command for the whole answer of an analysis."""
     first, *others = map(shlex.quote, map(str, files))
     options = [
         *(f"--with {other}" for other in others),
+        *([] if cycle is None else [f"--cycle {cycle}"]),
         *([f"--selection {shlex.quote(selection)}"] if selection else []),
     ]
     return lambda name: " ".join(["tracedock analyze", first, name, *options])

@@ -20,7 +20,7 @@ from service.cli.selection import Json, as_text, numbers, selecting
 from service.cli.terminal import on_terminal
 from service.cli.traces import AsJson
 from service.cli.units import byte_count, nanoseconds
-from service.trace.piece import Align, By
+from service.trace.piece import Align, By, merged_name
 
 if TYPE_CHECKING:
     from tracedock.client import Client
@@ -39,6 +39,13 @@ TargetArgument = Annotated[
         help="Id, start of an id, name, or `latest`; the id or the name of a group, for all its ranks; or a local file:"
         " ./NAME, or NAME if the server has nothing of that name.",
     ),
+]
+CycleOption = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Only the traces of this cycle, numbered from 0.")
+]
+BaseCycleOption = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="For comparisons: the cycle of the base; by default as --cycle."),
 ]
 
 
@@ -137,6 +144,7 @@ def merge(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         str | None, typer.Option(metavar="N,…", help="The rank of each trace, if the traces do not contain it.")
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the merged trace on the server.")] = None,
+    cycle: CycleOption = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="For local files: output file; .json is not compressed."),
@@ -158,7 +166,7 @@ def merge(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
                 "only for local files; a trace that is merged on the server stays there, see `tracedock download`",
                 param_hint="--output" if output else "--force",
             )
-        _merge_on_server(ctx.obj, traces, align, rank_numbers, name, as_json=as_json)
+        _merge_on_server(ctx.obj, traces, align, rank_numbers, name, cycle, as_json=as_json)
         return
     if len(files) < len(traces):
         missing = traces[paths.index(None)]
@@ -170,9 +178,9 @@ def merge(  # noqa: PLR0913, PLR0917 - a parameter is an option of the command
         raise typer.BadParameter("--output names a merge of local files", param_hint="--name")
     target = output or Path()
     if target.is_dir():
-        target /= f"merged-{len(files)}.pt.trace.json.gz"
+        target /= merged_name(len(files), cycle)
     check_target(target, force=force)
-    alignments = local.merge(files, target, align=align, ranks=rank_numbers)
+    alignments = local.merge(files, target, align=align, ranks=rank_numbers, cycle=cycle)
     if as_json:
         print_json({"file": str(target), "size": target.stat().st_size, "ranks": alignments})
         return
@@ -215,10 +223,21 @@ def _split_on_server(
 
 
 def _merge_on_server(
-    client: Client, traces: Sequence[str], align: Align, ranks: list[int] | None, name: str | None, *, as_json: bool
+    client: Client,
+    traces: Sequence[str],
+    align: Align,
+    ranks: list[int] | None,
+    name: str | None,
+    cycle: int | None,
+    *,
+    as_json: bool,
 ) -> None:
     ids = [client.find(trace)["id"] for trace in traces]
-    job = run_job(client, f"merge {len(ids)} traces", lambda: client.merge(ids, align=align, ranks=ranks, name=name))
+    job = run_job(
+        client,
+        f"merge {len(ids)} traces",
+        lambda: client.merge(ids, align=align, ranks=ranks, name=name, cycle=cycle),
+    )
     (merged,) = job["result"]["traces"]
     if as_json:
         print_json(job)

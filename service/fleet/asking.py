@@ -31,6 +31,7 @@ from service.fleet.record import Record, chosen_run, current_traces
 from service.fleet.workers.task import Workers
 from service.store.lists import whole_summary
 from service.store.step_traces import StepTrace, may_have_steps, step_trace
+from service.trace.cycles import of_cycles
 from service.trace.errors import TracedockError
 from service.trace.selection import Selection
 
@@ -169,6 +170,8 @@ class AnalysisRequest:
         selection: selection of the events; None for all.
         records: the records of the traces.
         base: of comparisons, the records of the other side.
+        cycle: number of the only cycle of the records; None for all; see `of_cycles`.
+        base_cycle: number of the only cycle of the base; None for the default.
     """
 
     question: str
@@ -176,6 +179,8 @@ class AnalysisRequest:
     selection: Selection | None
     records: Sequence[Record]
     base: Sequence[Record] = ()
+    cycle: int | None = None
+    base_cycle: int | None = None
 
 
 def analyze(
@@ -195,9 +200,10 @@ def analyze(
     started = time.perf_counter()
     question = question_of(request.question)
     parameters = parameters_of(question, request.parameters)
+    others, bases = of_cycles(request.records, request.base, request.cycle, request.base_cycle, Record.as_summary)
     traces = [
         AnalysisInput(Path(record.trace), record.as_summary(), request.selection, record.name, is_base=is_base)
-        for records, is_base in ((request.base, True), (request.records, False))
+        for records, is_base in ((bases, True), (others, False))
         for record in records
     ]
     asked = asked_ranks(question, traces)

@@ -18,5 +18,8 @@ JobId = Annotated[
     Path(description="the id of the job"),
 ]
 
+ChosenCycle = Annotated[
+    int | None, Query(ge=0, description="only the traces of this cycle, by its number; by default those of all cycles")
+]
 Limit = Annotated[int, Query(ge=1, le=500, description="maximum number of entries of the page")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before")]

@@ -174,8 +174,8 @@ class GroupOperations:
         )
 
     def _with_all_steps(self, trace: Trace) -> Trace:
-        """Return the trace with all steps in its summary; the catalog's summary may list the first steps only."""
-        if trace.summary is None or "steps" not in trace.summary.totals:
+        """Return the trace with all steps and ranks in its summary; that of the catalog may list only the first."""
+        if trace.summary is None or trace.summary.totals.keys().isdisjoint({"steps", "ranks"}):
             return trace
         return replace(trace, summary=whole_summary(trace.summary, self._folder.columns_of(trace.id)))
 
@@ -188,7 +188,7 @@ def _by_rank(trace: Trace) -> tuple[bool, int, bool, int]:
 
 def _cycle(number: int, traces: list[Trace], world: range) -> Cycle:
     summaries = [trace.summary_or_empty for trace in traces]
-    ranks = {summary.rank for summary in summaries if summary.rank is not None}
+    ranks = {rank for summary in summaries for rank in summary.known_ranks}
     steps = {step["number"] for summary in summaries for step in summary.steps}
     bounds = [(summary.bounds, summary.base_ns or 0) for summary in summaries if summary.bounds]
     return Cycle(

@@ -7,6 +7,7 @@ from service.analysis.answers import question_of
 from service.report.answers import Answer, NotKnown
 from service.report.document import Block, Fact, Report, Section, Sentence, Unknown
 from service.report.sections import RUN_SECTIONS, TRACE_SECTIONS, SectionPlan
+from service.trace.cycles import DEFAULT_CYCLE, Cycle, Item, SummaryOf, by_cycle, chosen_cycle
 from service.trace.summary import Summary
 
 TRACE_ANALYSES = tuple(plan.analysis for plan in TRACE_SECTIONS)
@@ -17,6 +18,25 @@ _STEPS_SHOWN = 8
 
 Answers = Mapping[str, Answer | NotKnown]
 """The answers by the names of the analyses."""
+
+
+def reported_cycle(
+    traces: Sequence[Item], number: int | None, summary_of: SummaryOf[Item]
+) -> tuple[Cycle[Item], list[Fact]]:
+    """Return the cycle of a run to report on, by default the first, and the facts that tell it from other cycles.
+
+    Args:
+        traces: the traces of the run, at least one.
+        number: number of the cycle; None if none is chosen.
+        summary_of: returns the summary of a trace.
+
+    Raises:
+        UnknownCycle: the run does not have the cycle.
+    """
+    cycles = by_cycle(traces, summary_of)
+    chosen = chosen_cycle(cycles, DEFAULT_CYCLE if number is None else number)
+    others = [cycle.name for cycle in cycles if cycle is not chosen]
+    return chosen, [Fact("Cycle", chosen.name), Fact("Other cycles", ", ".join(others))] if others else []
 
 
 def trace_report(
@@ -41,24 +61,27 @@ def run_report(
     answers: Answers,
     call_of: Callable[[str], str],
     *,
+    cycle_facts: Sequence[Fact] = (),
     left_out: Sequence[str] = (),
     selection: str = "",
 ) -> Report:
-    """Compose the report of a run.
+    """Compose the report of a run, or of a cycle of it.
 
     Args:
         name: the run's name.
         traces: its traces: the name and the summary of each.
         answers: the answers of `RUN_ANALYSES`.
         call_of: returns how to get the whole answer of an analysis.
+        cycle_facts: which cycle of the run is reported, and which others it has; empty if it has only one.
         left_out: names of its traces that could not be read.
         selection: the part of each trace that is reported, as JSON; empty for all of it.
     """
     summaries = [summary for _, summary in traces]
-    ranks = sorted({summary.rank for summary in summaries if summary.rank is not None})
+    ranks = sorted({rank for summary in summaries for rank in summary.known_ranks})
     devices = sorted({device["name"] for summary in summaries for device in summary.devices if device["name"]})
     worlds = {summary.world_size for summary in summaries} - {None}
     facts = [
+        *cycle_facts,
         Fact("Traces", len(summaries)),
         Fact("Ranks", f"{_listed(ranks)} of {worlds.pop()}" if len(worlds) == 1 else _listed(ranks)),
         Fact("GPUs", ", ".join(devices) or None),

@@ -3,14 +3,25 @@
 ``schedule(active=1, repeat=2)`` makes each rank write two traces, which belong to two cycles.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
+from service.trace.errors import BadAnalysisRequest, UnknownCycle
 from service.trace.summary import Summary
 
 Rule = Literal["rank", "steps", "time", "order"]
 Span = tuple[int, int]
+Processes = Sequence[Hashable]
+Item = TypeVar("Item")
+"""A trace, in any form."""
+SummaryOf = Callable[[Item], Summary]
+"""Returns the summary of a trace, with all its steps."""
+
+DEFAULT_CYCLE = 0
+"""The cycle that is shown unless another one is chosen: the first, which later cycles do not change."""
+_NAMED_MAX = 8
+"""Maximum number of cycles that an error message names."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,101 @@ class Cycles:
         return max(self.numbers, default=-1) + 1
 
 
+@dataclass(frozen=True)
+class Cycle(Generic[Item]):
+    """The traces of one cycle.
+
+    Attributes:
+        number: its number, from 0.
+        name: its number, and its steps if they are known, like ``0 (steps 3 to 5)``.
+        traces: its traces, in the order in which they were given.
+    """
+
+    number: int
+    name: str
+    traces: list[Item]
+
+
+def by_cycle(traces: Sequence[Item], summary_of: SummaryOf[Item]) -> list[Cycle[Item]]:
+    """Return the cycles of traces, in order."""
+    summaries = [*map(summary_of, traces)]
+    cycles = cycles_of(summaries)
+    places: list[list[int]] = [[] for _ in range(cycles.count)]
+    for place, number in enumerate(cycles.numbers):
+        places[number].append(place)
+    return [
+        Cycle(number, _name(number, [summaries[place] for place in those]), [traces[place] for place in those])
+        for number, those in enumerate(places)
+    ]
+
+
+def chosen_cycle(cycles: Sequence[Cycle[Item]], number: int, whose: str = "") -> Cycle[Item]:
+    """Return the cycle of a number.
+
+    Args:
+        cycles: the cycles.
+        number: number of the chosen cycle.
+        whose: for the message, what the traces belong to, like ``of the base``.
+
+    Raises:
+        UnknownCycle: there is no such cycle; the error lists those that there are.
+    """
+    if not 0 <= number < len(cycles):
+        detail = f"There is no cycle {number}. {listed(cycles, whose)}"
+        raise UnknownCycle(detail, known=[cycle.number for cycle in cycles])
+    return cycles[number]
+
+
+def listed(cycles: Sequence[Cycle[Item]], whose: str = "") -> str:
+    """Return a sentence that lists the cycles, up to `_NAMED_MAX`; for `whose`, see `chosen_cycle`."""
+    names = ", ".join(cycle.name for cycle in cycles[:_NAMED_MAX])
+    more = f" and {len(cycles) - _NAMED_MAX} more" if len(cycles) > _NAMED_MAX else ""
+    return f"{f'The traces {whose}'.strip()} are of the cycle{'s' * (len(cycles) > 1)} {names}{more}."
+
+
+def of_cycles(
+    traces: Sequence[Item], base: Sequence[Item], cycle: int | None, base_cycle: int | None, summary_of: SummaryOf[Item]
+) -> tuple[list[Item], list[Item]]:
+    """Return the traces of an analysis that are of the chosen cycles, and those of its base.
+
+    Without any choice, these are all traces. In a comparison with a choice, each side is of one cycle: the chosen one,
+    the only one or, of the base, that of the other side.
+
+    Args:
+        traces: the traces, at least one.
+        base: for comparisons, the traces to compare them with.
+        cycle: the cycle of the traces; None if none is chosen.
+        base_cycle: the cycle of the base; None if none is chosen.
+        summary_of: returns the summary of a trace.
+
+    Raises:
+        BadAnalysisRequest: a cycle of the base is chosen, and there is no base, or the other side is of several cycles.
+        UnknownCycle: a side does not have the cycle.
+    """
+    if base_cycle is not None and not base:
+        raise BadAnalysisRequest("`base_cycle` chooses a cycle of the base: name the base with `base`.")
+    if cycle is None and base_cycle is None:
+        return [*traces], [*base]
+    cycles, base_cycles = by_cycle(traces, summary_of), by_cycle(base, summary_of)
+    if cycle is not None and not base:
+        return chosen_cycle(cycles, cycle).traces, []
+    if cycle is None and len(cycles) > 1:
+        raise BadAnalysisRequest(f"{listed(cycles)} Choose the one to compare with the base's with `cycle`.")
+    if base_cycle is None and len(base_cycles) > 1:
+        base_cycle = cycle
+    side = chosen_cycle(cycles, cycle or 0)
+    base_side = chosen_cycle(base_cycles, base_cycle or 0, "of the base")
+    return side.traces, base_side.traces
+
+
+def _name(number: int, summaries: Sequence[Summary]) -> str:
+    steps = {step["number"] for summary in summaries for step in summary.steps}
+    if not steps:
+        return str(number)
+    first, last = min(steps), max(steps)
+    return f"{number} (step {first})" if first == last else f"{number} (steps {first} to {last})"
+
+
 def cycles_of(summaries: Sequence[Summary]) -> Cycles:
     """Return the cycles of traces, from their summaries.
 
@@ -49,8 +155,8 @@ def cycles_of(summaries: Sequence[Summary]) -> Cycles:
 
 
 def _cycles_of(summaries: Sequence[Summary]) -> Cycles:
-    processes = [_process_of(summary, place) for place, summary in enumerate(summaries)]
-    if len(set(processes)) == len(processes):
+    processes = [_processes_of(summary, place) for place, summary in enumerate(summaries)]
+    if _are_distinct([process for those in processes for process in those]):
         return Cycles([0] * len(processes), "rank")
     if numbers := _overlapping(processes, [_steps_of(summary) for summary in summaries]):
         return Cycles(numbers, "steps")
@@ -60,12 +166,16 @@ def _cycles_of(summaries: Sequence[Summary]) -> Cycles:
     return Cycles(_in_order(processes, times), "order")
 
 
-def _process_of(summary: Summary, place: int) -> Hashable:
-    """Return the rank, else the process on its host; a trace without either counts as a process of its own."""
-    if summary.rank is not None:
-        return summary.rank
+def _processes_of(summary: Summary, place: int) -> Processes:
+    """Return the ranks, else the process on its host; a trace without either counts as a process of its own."""
+    if ranks := summary.known_ranks:
+        return ranks
     pids = tuple(str(process["pid"]) for process in summary.processes if process["labels"] == "CPU")
-    return (summary.host, pids) if summary.host and pids else ("trace", place)
+    return [(summary.host, pids) if summary.host and pids else ("trace", place)]
+
+
+def _are_distinct(values: Processes) -> bool:
+    return len(set(values)) == len(values)
 
 
 def _steps_of(summary: Summary) -> Span | None:
@@ -79,7 +189,7 @@ def _time_of(summary: Summary) -> Span | None:
     return (base + bounds["start_ns"], base + bounds["end_ns"]) if bounds else None
 
 
-def _overlapping(processes: Sequence[Hashable], spans: Sequence[Span | None]) -> list[int] | None:
+def _overlapping(processes: Sequence[Processes], spans: Sequence[Span | None]) -> list[int] | None:
     """Number the sets of overlapping spans; return None if a span is unknown or a set has two spans of a process."""
     known_spans = [span for span in spans if span]
     if len(known_spans) < len(spans):
@@ -90,13 +200,14 @@ def _overlapping(processes: Sequence[Hashable], spans: Sequence[Span | None]) ->
         if cycle < 0 or start >= reach:
             cycle, reach = cycle + 1, end
         numbers[place], reach = cycle, max(reach, end)
-    return numbers if len(set(zip(processes, numbers, strict=True))) == len(numbers) else None
+    pairs = [(process, number) for those, number in zip(processes, numbers, strict=True) for process in those]
+    return numbers if _are_distinct(pairs) else None
 
 
-def _in_order(processes: Sequence[Hashable], times: Sequence[Span | None]) -> list[int]:
+def _in_order(processes: Sequence[Processes], times: Sequence[Span | None]) -> list[int]:
     """Number the traces of each process by their times."""
     numbers, counts = [0] * len(processes), dict[Hashable, int]()
     for place in sorted(range(len(processes)), key=lambda index: (times[index] or (0, 0), index)):
-        numbers[place] = counts.get(processes[place], 0)
-        counts[processes[place]] = numbers[place] + 1
+        numbers[place] = max(counts.get(process, 0) for process in processes[place])
+        counts |= dict.fromkeys(processes[place], numbers[place] + 1)
     return numbers

@@ -57,6 +57,7 @@ TracedockError
 │   ├── BadSlice                 a malformed reference to a slice
 │   ├── UnknownSlice             a slice that the trace or the selection does not have
 │   ├── AmbiguousSlice           several slices of that name and start
+│   ├── UnknownCycle             a cycle that the traces of a run do not have
 │   └── CannotMerge              traces that can't be merged
 ├── ExportError
 │   ├── FormatUnavailable        a format that the trace or the selection is not available in
@@ -520,6 +521,12 @@ class AmbiguousSlice(SelectionError):
     """Several slices have that name and start."""
 
     code, title = "ambiguous_slice", "Several slices match"
+
+
+class UnknownCycle(SelectionError):
+    """The traces do not have that cycle of the profiler's schedule."""
+
+    code, title = "unknown_cycle", "There is no such cycle"
 
 
 class CannotMerge(SelectionError):

@@ -280,6 +280,11 @@ class Summary:
         return dict(vars(self))
 
     @property
+    def known_ranks(self) -> list[int]:
+        """The rank of the trace, or those that it was merged from; empty if unknown."""
+        return [merged["rank"] for merged in self.ranks] if self.rank is None else [self.rank]
+
+    @property
     def kept_events(self) -> int:
         """The number of events that were kept."""
         return self.events.get("kept", 0)

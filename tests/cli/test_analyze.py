@@ -112,6 +112,22 @@ def test_analyze_compares_files_with_those_of_a_base(run: Run, files: list[Path]
     assert (alone.exit_code, "1 trace was given without a base" in alone.stderr) == (1, True)
 
 
+def test_analyze_takes_one_cycle_of_files(run: Run, files: list[Path], tmp_path: Path) -> None:
+    second = write_trace(tmp_path / "rank0.13.json", TraceShape(steps=2, first_step=13, seed=1))
+    command = ("analyze", str(files[0]), "steps", "--with", str(files[1]), "--with", str(second), "-f", "json")
+
+    def tables(*command: str) -> object:
+        return json.loads(run(*command).stdout)["tables"]
+
+    assert tables(*command, "--cycle", "1") == tables("analyze", str(second), "steps", "-f", "json")
+    unknown = run(*command, "--cycle", "2")
+    assert (unknown.exit_code, "the cycles 0 (steps 3 to 4), 1 (steps 13 to 14)." in unknown.stderr) == (1, True)
+    sides = ("compare", "--with", str(second), "--base", str(files[0]), "--base", str(second))
+    compared = tables("analyze", str(files[0]), *sides, "--base-cycle", "0", "--cycle", "1", "-f", "json")
+    same = tables("analyze", str(second), "compare", "--base", str(files[0]), "-f", "json")
+    assert compared == same
+
+
 def test_analyze_compares_two_steps_of_a_file(run: Run, files: list[Path]) -> None:
     first, second = (json.dumps({"steps": [step]}) for step in (3, 4))
     sides = ("--base", str(files[0]), "--base-selection", first, "--selection", second)
@@ -128,12 +144,15 @@ def test_analyze_compares_two_steps_of_a_file(run: Run, files: list[Path]) -> No
 def test_analyze_sends_all_options_for_a_group(run: Run, ranks_server: Server) -> None:
     ranks_server.groups = [{"id": "00112233aabb", "name": "run", "traces": 2, "created_at": "2026-11-20T18:45:00Z"}]
     ranks_server.script("GET", "/groups/00112233aabb/analysis/compare", answer(main=[[0]]))
-    result = run("analyze", "run", "compare", "--base", "rank0.json", "--base-selection", "{}", "--wait", "5")
+    base = ("--base", "rank0.json", "--base-selection", "{}", "--base-cycle", "0")
+    result = run("analyze", "run", "compare", *base, "--cycle", "1", "--wait", "5")
     assert result.stdout.splitlines() == ["rank", "0"]
     query = ranks_server.sent("GET")[-1].query
-    assert {key: query[key] for key in ("base", "base_selection", "wait")} == {
+    assert {key: query[key] for key in ("base", "base_selection", "base_cycle", "cycle", "wait")} == {
         "base": RANK0,
         "base_selection": "{}",
+        "base_cycle": "0",
+        "cycle": "1",
         "wait": "5.0",
     }
 

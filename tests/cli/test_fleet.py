@@ -55,7 +55,9 @@ def test_json_has_the_counts_and_the_runs(traces: Path, store: Path) -> None:
     assert json.loads(fleet("status", store, "--json").stdout)["runs"] == document["runs"]
 
 
-@pytest.mark.parametrize("options", [[], ["--table", "breakdown"], ["--format", "csv"], ["--categories", "kernel"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--table", "breakdown"], ["--format", "csv"], ["--categories", "kernel"], ["--cycle", "0"]]
+)
 def test_analysis_prints_what_the_one_of_the_files_does(traces: Path, store: Path, options: list[str]) -> None:
     fleet("ingest", traces, "--to", store, "--mode", "here")
     files = sorted(map(str, traces.iterdir()))

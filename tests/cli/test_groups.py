@@ -133,6 +133,29 @@ def test_compare_takes_two_groups(real: Server, ask: Run, imported: list[str]) -
     assert "The base has no rank 0." in first_is_base.stderr
 
 
+def test_cycle_of_a_group_is_chosen(real: Server, ask: Run, tmp_path: Path) -> None:
+    for rank in range(2):
+        for first_step in (3, 13):
+            shape = TraceShape(rank=rank, world_size=2, first_step=first_step, seed=10 * first_step + rank)
+            path = write_trace(tmp_path / f"rank{rank}.{first_step}.json", shape)
+            query: dict[str, str | int] = {"wait": PATIENCE_S, "group": "of two cycles"}
+            real.api.put(f"/traces/{path.name}", params=query, content=path.read_bytes())
+
+    refused = ask("groups", "merge", "of two cycles")
+    assert refused.exit_code == 1
+    assert "the cycles 0 (steps 3 to 5), 1 (steps 13 to 15)." in refused.stderr
+    merged = ask("groups", "merge", "of two cycles", "--cycle", "1")
+    trace = real.api.get(f"/traces/{merged.stdout.strip()}").json()
+    assert [rank["name"] for rank in trace["ranks"]] == ["rank0.13.json", "rank1.13.json"]
+
+    steps = rows_of(ask("analyze", "of two cycles", "steps", "--cycle", "1", "--table", "steps"))
+    assert {row["step"] for row in steps} == {"13", "14", "15"}
+    assert "cycle" not in steps[0]
+    report = ask("report", "of two cycles")
+    assert "- Cycle: 0" in report.stdout
+    assert ask("report", "of two cycles", "--cycle", "0").stdout == report.stdout
+
+
 def test_group_is_merged_and_deleted(real: Server, ask: Run, root: Path) -> None:
     ask("import", "run/rank*.json", "--group", "gone soon", "--mode", "copy")
     shown = ask("groups", "show", "gone soon", "--json")

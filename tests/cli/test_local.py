@@ -20,6 +20,7 @@ from service.cli.main import app
 from tests.analysis.training import Training
 from tests.cli.conftest import COMMAND
 from tests.conftest import DATA
+from tests.traces import TraceShape, write_trace
 
 STEPS = DATA / "cpu_train_steps.pt.trace.json.gz"
 RANKS = [DATA / f"cpu_gloo_rank{rank}_of_2.pt.trace.json.gz" for rank in (0, 1)]
@@ -134,6 +135,24 @@ def test_merge_of_rank_files_writes_one_file(work: Path) -> None:
     again = local("merge", *RANKS)
     assert again.exit_code == 1
     assert "File exists" in again.stderr
+
+
+def test_merge_of_files_of_several_cycles_takes_one_cycle(work: Path) -> None:
+    files = [
+        write_trace(
+            work / f"rank{rank}.{first}.json", TraceShape(rank=rank, world_size=2, first_step=first, seed=first)
+        )
+        for rank in range(2)
+        for first in (3, 13)
+    ]
+    refused = local("merge", *files)
+    assert refused.exit_code == 1
+    assert "of the cycles 0 (steps 3 to 5), 1 (steps 13 to 15). Choose one with `cycle`" in refused.stderr
+    assert local("merge", *files, "--cycle", 1).stdout == "merged-cycle1.pt.trace.json.gz\n"
+    assert {"ProfilerStep#13", "ProfilerStep#15"} <= steps_in("merged-cycle1.pt.trace.json.gz")
+    assert "ProfilerStep#3" not in steps_in("merged-cycle1.pt.trace.json.gz")
+    unknown = local("merge", *files, "--cycle", 2)
+    assert (unknown.exit_code, "There is no cycle 2." in unknown.stderr) == (1, True)
 
 
 def test_merge_takes_ranks_that_files_lack(work: Path) -> None:

@@ -160,10 +160,11 @@ def merging(server: Server) -> Server:
 
 
 def test_merge_prints_the_id(run: Run, merging: Server) -> None:
-    result = run("merge", "rank1.json", "aaaa", "--align", "base", "--ranks", "1,0", "--name", "run.json")
+    options = ("--align", "base", "--ranks", "1,0", "--name", "run.json", "--cycle", "1")
+    result = run("merge", "rank1.json", "aaaa", *options)
     assert (result.exit_code, result.stdout) == (0, f"{'c' * 12}\n")
     ids = ["b" * 12, "a" * 12]
-    assert sent_body(merging) == {"traces": ids, "align": "base", "ranks": [1, 0], "name": "run.json"}
+    assert sent_body(merging) == {"traces": ids, "align": "base", "ranks": [1, 0], "name": "run.json", "cycle": 1}
     assert "-12" not in result.stderr
 
 

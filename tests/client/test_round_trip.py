@@ -16,6 +16,7 @@ from tests.client.conftest import Connect, Driven
 from tests.docs.pages import EXAMPLES
 from tests.pftrace import content, program, system
 from tests.server import Server
+from tests.traces import TraceShape, write_trace
 from tests.waiting import PATIENCE_S
 
 RANKS = sorted(EXAMPLES.glob("*.gz"))
@@ -48,6 +49,29 @@ def test_pieces_and_merges_are_traces(dock: Driven, run: list[Any]) -> None:
     assert [rank["rank"] for rank in dock.wait(merged)["ranks"]] == [0, 1]
     (overlaid,) = dock.finish(dock.overlay(run[0], "critical_path", steps=[11]))["result"]["traces"]
     assert dock.wait(overlaid)["parent"] == run[0]["id"]
+
+
+def test_cycle_of_a_run_is_chosen(dock: Driven, tmp_path: Path) -> None:
+    traces = [
+        dock.upload(
+            write_trace(tmp_path / f"{rank}.{first}.json", TraceShape(rank=rank, world_size=2, first_step=first)),
+            group=f"cycles of {tmp_path}",
+        )
+        for rank in range(2)
+        for first in (3, 13)
+    ]
+    traces = [dock.wait(trace) for trace in traces]
+    group = dock.group(f"cycles of {tmp_path}")
+    assert dock.analyze(group, "steps").cycles == 2
+    assert {row["step"] for row in dock.analyze(group, "steps", cycle=1)["steps"]} == {13, 14, 15}
+    compared = dock.analyze(group, "compare", base=[group], cycle=1, base_cycle=0)["each_step"]
+    assert {(row["base_step"], row["step"]) for row in compared} == {(3, 13), (4, 14), (5, 15)}
+    assert "Cycle: 1" in dock.report(group, form="markdown", cycle=1)
+    with pytest.raises(errors.SelectionError, match="the cycles 0"):
+        dock.merge_group(group)
+    for job in (dock.merge_group(group, cycle=1), dock.merge(traces, cycle=1)):
+        (merged,) = dock.finish(job, timeout_s=300)["result"]["traces"]
+        assert [rank["name"] for rank in dock.wait(merged)["ranks"]] == ["0.13.json", "1.13.json"]
 
 
 def test_selection_is_downloaded(dock: Driven, run: list[Any], tmp_path: Path) -> None:

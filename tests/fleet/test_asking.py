@@ -1,6 +1,6 @@
 """An analysis over a dataset says what the analysis of its files says, whoever asks the ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,20 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.fleet.asking import AnalysisRequest, analyze, traces_of_run
 from service.fleet.dataset import Dataset
 from service.fleet.ingesting import ingest_sources
+from service.fleet.record import Record
 from service.fleet.sources import find_sources
 from service.fleet.workers.here import Here
 from service.fleet.workers.request import WorkersRequest
 from service.fleet.workers.start import workers_of
 from service.fleet.workers.task import Workers
-from service.trace.errors import BadAnalysisRequest, BadFleetRequest, NotApplicable, SelectionError, UnknownAnalysis
+from service.trace.errors import (
+    BadAnalysisRequest,
+    BadFleetRequest,
+    NotApplicable,
+    SelectionError,
+    UnknownAnalysis,
+    UnknownCycle,
+)
 from service.trace.selection import Selection
 from tests.http.test_memory_snapshots import stepped
 from tests.snapshots import SMALL, pickled
@@ -98,6 +106,21 @@ def test_analysis_equals_that_of_the_files(
     base = "before" if name in COMPARISONS else None
     found = asked(dataset, name, "after", base, selection, local)
     assert found == expected(dataset, name, "after", base, selection, tmp_path)
+
+
+def test_analysis_of_a_cycle_is_that_of_its_traces_alone(dataset: Dataset) -> None:
+    records = [*dataset.records().values()]
+    traces = traces_of_run(records, "after")
+    second = [record for record in traces if record.first_step == 13]
+
+    def tables(records: Sequence[Record], **chosen: Any) -> Any:
+        request = AnalysisRequest("temporal_breakdown", {}, None, records, **chosen)
+        answer = analyze(dataset, request, Here(), lambda *_: None)
+        return {name: table.to_pydict() for name, table in answer.tables.items()}
+
+    assert tables(traces, cycle=1) == tables(second)
+    with pytest.raises(UnknownCycle, match=r"the cycles 0 \(steps 3 to 4\), 1 \(steps 13 to 14\)"):
+        tables(traces, cycle=2)
 
 
 def test_kept_answers_need_no_columns(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -304,7 +304,7 @@ def test_impossible_merge_is_refused_with_a_reason(server: Server, ranks: list[s
 
     assert "with itself" in refused(traces=[ranks[0], ranks[0]])
     assert "2 ranks are given for 3" in refused(traces=[*ranks, trace["id"]], ranks=[0, 1])
-    assert "both of rank 1" in refused(traces=ranks, ranks=[1, 1])
+    assert "Some ranks have several traces." in refused(traces=ranks, ranks=[1, 1])
     assert "is unknown; give the rank" in refused(
         traces=[ranks[0], server.upload(DATA / "cpu_stack_memory.pt.trace.json.gz")["id"]]
     )

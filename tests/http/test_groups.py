@@ -222,6 +222,112 @@ def test_analysis_of_two_cycles_has_a_cycle_column_in_every_format(server: Serve
     assert header.replace('"', "").split(",") == columns
 
 
+def test_analysis_of_a_cycle_is_that_of_its_traces_alone(server: Server, cycles: str) -> None:
+    traces = {rank["name"]: rank["trace"] for rank in server.api.get(f"/groups/{cycles}").json()["ranks"]}
+
+    def tables(path: str, **parameters: Any) -> tuple[int, Any]:
+        answer = server.api.get(f"{path}/analysis/temporal_breakdown", params=parameters).json()
+        return answer["cycles"], answer["tables"]
+
+    alone = tables(f"/traces/{traces['a.json']}", traces=traces["c.json"])
+    assert tables(f"/groups/{cycles}", cycle=0) == alone
+    assert tables(f"/groups/{cycles}", cycle=1) == tables(f"/traces/{traces['b.json']}")
+    named = {"traces": [traces["b.json"], traces["c.json"]]}
+    assert tables(f"/traces/{traces['a.json']}", **named, cycle=0) == alone
+    answers = {cycle: server.api.get(f"/groups/{cycles}/analysis/steps", params={"cycle": cycle}) for cycle in (0, 1)}
+    assert answers[0].headers["etag"] != answers[1].headers["etag"]
+
+
+@pytest.mark.parametrize("path", ["analysis/steps", "analysis/compare", "report", "merge"])
+def test_unknown_cycle_of_a_group_is_refused_with_those_that_it_has(server: Server, cycles: str, path: str) -> None:
+    address = f"/groups/{cycles}/{path}"
+    if path == "merge":
+        refused = server.api.post(address, json={"cycle": 2})
+    else:
+        base = {"base": cycles} if path == "analysis/compare" else {}
+        refused = server.api.get(address, params={"cycle": 2, **base})
+    assert code_of(refused) == (422, "unknown_cycle")
+    assert "the cycles 0 (steps 3 to 4), 1 (steps 13 to 14)." in refused.json()["detail"]
+    assert refused.json()["known"] == [0, 1]
+
+
+def test_cycles_of_a_group_are_compared_with_each_other(
+    server: Server, cycles: str, run: tuple[str, list[str]]
+) -> None:
+    def compared(base: str, **chosen: int) -> httpx.Response:
+        return server.api.get(f"/groups/{cycles}/analysis/compare", params={"base": base, **chosen})
+
+    def steps(answer: httpx.Response) -> set[tuple[int, int | None, int | None]]:
+        table = answer.json()["tables"]["each_step"]
+        columns = [column["name"] for column in table["columns"]]
+        places = [columns.index(name) for name in ("rank", "base_step", "step")]
+        return {tuple(row[place] for place in places) for row in table["rows"]}
+
+    second = compared(cycles, cycle=1, base_cycle=0)
+    assert steps(second) == {(0, 3, 13), (0, 4, 14)}
+    assert [(rank["rank"], rank["name"]) for rank in second.json()["skipped"]] == [(1, "c.json")]
+    assert steps(compared(cycles, cycle=0)) == {(rank, step, step) for rank in (0, 1) for step in (3, 4)}
+    assert {rank for rank, *_ in steps(compared(run[0], cycle=1))} == {0}
+    ambiguous = compared(cycles, base_cycle=0)
+    assert code_of(ambiguous) == (422, "bad_analysis")
+    assert "the cycles 0 (steps 3 to 4), 1 (steps 13 to 14)." in ambiguous.json()["detail"]
+    refused = server.api.get(f"/groups/{cycles}/analysis/steps", params={"base_cycle": 0})
+    assert code_of(refused) == (422, "bad_analysis")
+
+
+def test_group_of_several_cycles_is_merged_one_cycle_at_a_time(server: Server, cycles: str) -> None:
+    refused = server.api.post(f"/groups/{cycles}/merge", json={})
+    assert code_of(refused) == (422, "cannot_merge")
+    assert "the cycles 0 (steps 3 to 4), 1 (steps 13 to 14). Choose one with `cycle`, or" in refused.json()["detail"]
+
+    job = server.api.post(f"/groups/{cycles}/merge", params={"wait": PATIENCE_S}, json={"cycle": 0}).json()
+    [merged] = job["result"]["traces"]
+    trace = server.api.get(f"/traces/{merged}").json()
+    assert trace["name"] == "merged-cycle0.pt.trace.json.gz"
+    assert [(rank["rank"], rank["name"]) for rank in trace["ranks"]] == [(0, "a.json"), (1, "c.json")]
+    alone = server.api.post(f"/groups/{cycles}/merge", json={"cycle": 1})
+    assert code_of(alone) == (422, "cannot_merge")
+    assert "The cycle 1 has only one trace, b.json" in alone.json()["detail"]
+
+
+def test_merge_of_a_cycle_keeps_the_ranks_that_are_given(server: Server, cycles: str) -> None:
+    traces = {rank["name"]: rank["trace"] for rank in server.api.get(f"/groups/{cycles}").json()["ranks"]}
+    request = {"traces": [traces[name] for name in ("b.json", "c.json", "a.json")], "ranks": [5, 6, 5], "cycle": 0}
+    job = server.api.post("/traces/merge", params={"wait": PATIENCE_S}, json=request).json()
+    [merged] = job["result"]["traces"]
+    ranks = server.api.get(f"/traces/{merged}").json()["ranks"]
+    assert [(rank["rank"], rank["name"]) for rank in ranks] == [(5, "a.json"), (6, "c.json")]
+
+
+def test_group_of_parts_of_its_traces_is_merged_as_a_whole(server: Server, cycles: str) -> None:
+    [trace] = [
+        rank["trace"] for rank in server.api.get(f"/groups/{cycles}").json()["ranks"] if rank["name"] == "a.json"
+    ]
+    split = {"by": "parts", "value": 2, "selection": {"straddle": "start"}}
+    parts = server.api.post(f"/traces/{trace}/split", params={"wait": PATIENCE_S}, json=split).json()["result"][
+        "traces"
+    ]
+    group = server.api.post("/groups", json={"name": "parts of a trace", "traces": parts}).json()
+    job = server.api.post(f"/groups/{group['id']}/merge", params={"wait": PATIENCE_S}, json={}).json()
+    [whole] = job["result"]["traces"]
+    assert server.api.get(f"/traces/{whole}").json()["events"] == server.api.get(f"/traces/{trace}").json()["events"]
+
+
+def test_group_of_merged_traces_has_the_cycles_of_its_analyses(server: Server, tmp_path: Path) -> None:
+    merged = []
+    for first_step in (3, 13):
+        traces = []
+        for rank in range(2):
+            shape = TraceShape(rank=rank, world_size=2, steps=2, first_step=first_step, seed=next(_numbers))
+            traces.append(server.upload(write_trace(tmp_path / f"merged{rank}.{first_step}.json", shape))["id"])
+        job = server.api.post("/traces/merge", params={"wait": PATIENCE_S}, json={"traces": traces}).json()
+        merged += job["result"]["traces"]
+    group = server.api.post("/groups", json={"name": "merged cycles", "traces": merged}).json()
+    assert [(cycle["ranks"], cycle["missing"]) for cycle in group["cycles"]] == [([0, 1], []), ([0, 1], [])]
+    answer = server.api.get(f"/groups/{group['id']}/analysis/temporal_breakdown").json()
+    assert [row[:2] for row in answer["tables"]["breakdown"]["rows"]] == [[0, 0], [1, 0], [0, 1], [1, 1]]
+
+
 def test_comparison_without_a_base_is_refused(server: Server, run: tuple[str, list[str]]) -> None:
     answer = server.api.get(f"/groups/{run[0]}/analysis/compare")
     assert code_of(answer) == (422, "bad_analysis")

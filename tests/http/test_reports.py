@@ -179,6 +179,30 @@ def test_report_that_cannot_be_made_is_refused(
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
+def test_report_on_a_run_of_several_cycles_is_on_one_of_them(server: Server, tmp_path: Path) -> None:
+    for rank in range(2):
+        for first_step in (3, 13):
+            shape = TraceShape(rank=rank, world_size=2, steps=2, first_step=first_step, seed=rank + first_step)
+            file = write_trace(tmp_path / f"cycle{rank}.{first_step}.json", shape)
+            query: dict[str, str | int] = {"wait": PATIENCE_S, "group": "reported cycles"}
+            trace = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
+    path = f"/groups/{trace['group']['id']}"
+
+    for cycle, steps, others in (
+        (0, "0 (steps 3 to 4)", "1 (steps 13 to 14)"),
+        (1, "1 (steps 13 to 14)", "0 (steps 3"),
+    ):
+        text = markdown(server, path, cycle=cycle)
+        for fact in (f"- Cycle: {steps}\n", f"- Other cycles: {others}", "- Traces: 2\n", "- Ranks: 0, 1 of 2\n"):
+            assert fact in text.replace("\\", "")
+        assert "The 2 GPUs are" in text
+        assert f"{path}/analysis/steps?cycle={cycle}" in text
+        devices = rows(server, path, "temporal_breakdown", "breakdown", cycle=cycle)
+        shares = [cell[1] for cell in cells(text, "Shares of the time")]
+        assert shares == [readable(device["span_ns"], "ns") for device in devices]
+    assert markdown(server, path) == markdown(server, path, cycle=0)
+
+
 def test_report_on_a_run_leaves_out_a_rank_that_cannot_be_read(server: Server, tmp_path: Path) -> None:
     for name, content in (
         ("good.json", write_trace(tmp_path / "a.json", TraceShape()).read_bytes()),

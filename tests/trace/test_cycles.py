@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.trace.cycles import Cycles, cycles_of
+from service.trace.cycles import Cycles, by_cycle, chosen_cycle, cycles_of, of_cycles
+from service.trace.errors import BadAnalysisRequest, UnknownCycle
 from service.trace.summary import Summary
 
 
@@ -79,3 +80,73 @@ def test_memory_histories_beside_traces_are_no_cycle(events: str) -> None:
     assert cycles_of([summary(0), memory]) == Cycles([0, 0], "rank")
     assert cycles_of([later, summary(0), memory]) == Cycles([1, 0, 0], "rank")
     assert cycles_of([memory, later]) == Cycles([0, 1], "time")
+
+
+def test_merged_traces_of_the_same_ranks_are_several_cycles() -> None:
+    def merged(steps: tuple[int, ...], *ranks: int) -> Summary:
+        parts = [
+            {"rank": rank, "name": None, "trace": "", "shift_ns": 0, "collectives": 0, "residual_ns": None}
+            for rank in ranks
+        ]
+        return replace(summary(None, steps), ranks=parts)  # type: ignore[arg-type] # a summary lists dicts
+
+    assert cycles_of([merged((3,), 0, 1), merged((13,), 0, 1)]) == Cycles([0, 1], "steps")
+    assert cycles_of([merged((3,), 0, 1), merged((13,), 2, 3)]) == Cycles([0, 0], "rank")
+    assert cycles_of([merged((), 0, 1), summary(1)]) == Cycles([0, 1], "order")
+
+
+# -- one of several cycles ------------------------------------------------------------------------------------
+
+SEVERAL = [summary(0, (13, 15)), summary(0, (3, 5)), summary(1, (3, 4)), summary(1, (13, 14))]
+SINGLE = [summary(0, (7,)), summary(1, (7,))]
+
+
+def itself(trace: Summary) -> Summary:
+    return trace
+
+
+def test_traces_are_listed_by_their_cycle() -> None:
+    cycles = by_cycle(SEVERAL, itself)
+    assert [(cycle.number, cycle.name, cycle.traces) for cycle in cycles] == [
+        (0, "0 (steps 3 to 5)", SEVERAL[1:3]),
+        (1, "1 (steps 13 to 15)", [SEVERAL[0], SEVERAL[3]]),
+    ]
+    assert [cycle.name for cycle in by_cycle(SINGLE, itself)] == ["0 (step 7)"]
+    assert [cycle.name for cycle in by_cycle([summary(0), summary(0)], itself)] == ["0", "1"]
+
+
+def test_unknown_cycle_is_refused_with_those_that_there_are() -> None:
+    assert chosen_cycle(by_cycle(SEVERAL, itself), 1).traces == [SEVERAL[0], SEVERAL[3]]
+    for number in (-1, 2):
+        with pytest.raises(UnknownCycle) as error:
+            chosen_cycle(by_cycle(SEVERAL, itself), number)
+        assert error.value.detail == (
+            f"There is no cycle {number}. The traces are of the cycles 0 (steps 3 to 5), 1 (steps 13 to 15)."
+        )
+        assert error.value.extra == {"known": [0, 1]}
+    with pytest.raises(UnknownCycle, match=r"of the cycle 0 \(step 7\)\."):
+        chosen_cycle(by_cycle(SINGLE, itself), 1)
+    many = [summary(0, (number,)) for number in range(10)]
+    with pytest.raises(UnknownCycle, match=r"7 \(step 7\) and 2 more\."):
+        chosen_cycle(by_cycle(many, itself), 10)
+
+
+def test_compared_sides_are_of_one_cycle_if_any_is_chosen() -> None:
+    def compared(
+        traces: list[Summary], base: list[Summary], cycle: int | None = None, base_cycle: int | None = None
+    ) -> tuple[list[Summary], list[Summary]]:
+        return of_cycles(traces, base, cycle, base_cycle, itself)
+
+    first, second = SEVERAL[1:3], [SEVERAL[0], SEVERAL[3]]
+    assert compared(SEVERAL, SEVERAL) == (SEVERAL, SEVERAL)
+    assert compared(SEVERAL, SEVERAL, 1) == (second, second)
+    assert compared(SEVERAL, SEVERAL, 1, 0) == (second, first)
+    assert compared(SEVERAL, SINGLE, 1) == (second, SINGLE)
+    assert compared(SINGLE, SEVERAL, None, 1) == (SINGLE, second)
+    with pytest.raises(BadAnalysisRequest, match="The traces are of the cycles"):
+        compared(SEVERAL, SEVERAL, None, 1)
+    with pytest.raises(UnknownCycle, match="The traces of the base are of the cycles"):
+        compared(SEVERAL, SEVERAL, 0, 2)
+    with pytest.raises(BadAnalysisRequest, match="name the base"):
+        compared(SEVERAL, [], 0, 0)
+    assert compared(SEVERAL, [], 0) == (first, [])

@@ -154,6 +154,8 @@ class AsyncQuestions(AsyncResource):
         traces: Sequence[Ref] = (),
         base: Sequence[Ref] = (),
         base_selection: SelectionLike = None,
+        cycle: Optional[int] = None,
+        base_cycle: Optional[int] = None,
         parameters: Optional[Mapping[str, Any]] = None,
         tables: Sequence[str] = (),
         wait: float = 0,
@@ -169,6 +171,8 @@ class AsyncQuestions(AsyncResource):
             traces: the other ranks.
             base: traces or groups to compare with.
             base_selection: the events of the base; by default as `selection`.
+            cycle: number of the cycle to analyse; by default all cycles, each separately.
+            base_cycle: number of the base's cycle; by default `cycle`, unless the base has only one.
             parameters: parameters of the analysis, by name.
             tables: names of the tables to return; by default all.
             wait: seconds to wait for traces that are not ready.
@@ -185,7 +189,8 @@ class AsyncQuestions(AsyncResource):
             f"{target_path(target, kind_of(target, of))}/analysis/{quote(name, safe='')}",
             params=_analysis_query(
                 traces, base, base_selection, wait, parameters, chosen(selection, criteria), "json", [*tables] or None
-            ),
+            )
+            | given({"cycle": cycle, "base_cycle": base_cycle}),
             timeout=patience(wait=wait, read=SYNC_S),
         )
         return await in_thread(_analysis, response)
@@ -199,6 +204,8 @@ class AsyncQuestions(AsyncResource):
         traces: Sequence[Ref] = (),
         base: Sequence[Ref] = (),
         base_selection: SelectionLike = None,
+        cycle: Optional[int] = None,
+        base_cycle: Optional[int] = None,
         wait: float = 0,
         parameters: Optional[Mapping[str, Any]] = None,
         selection: SelectionLike = None,
@@ -216,6 +223,8 @@ class AsyncQuestions(AsyncResource):
             traces: the other ranks.
             base: traces or groups to compare with.
             base_selection: the events of the base; by default as `selection`.
+            cycle: number of the cycle to analyse; by default all cycles, each separately.
+            base_cycle: number of the base's cycle; by default `cycle`, unless the base has only one.
             wait: seconds to wait for traces that are not ready.
             parameters: parameters of the analysis, by name.
             selection: the events to analyse; by default all.
@@ -225,10 +234,12 @@ class AsyncQuestions(AsyncResource):
             criteria: the events to analyse, as keyword arguments.
         """
         part = chosen(selection, criteria)
+        query = _analysis_query(traces, base, base_selection, wait, parameters, part, form, table)
+        query |= given({"cycle": cycle, "base_cycle": base_cycle})
         response = await self._connection.answer(
             "GET",
             f"{target_path(target, of)}/analysis" + (f"/{quote(name, safe='')}" if name else ""),
-            params=_analysis_query(traces, base, base_selection, wait, parameters, part, form, table) if name else {},
+            params=query if name else {},
             timeout=patience(wait=wait, read=SYNC_S),
         )
         on_tables([each.strip() for each in response.headers.get("tracedock-tables", "").split(",")])
@@ -241,6 +252,7 @@ class AsyncQuestions(AsyncResource):
         of: Optional[Target] = None,
         form: ReportForm = "html",
         selection: SelectionLike = None,
+        cycle: Optional[int] = None,
         wait: float = 0,
         **criteria: Unpack[Criteria],
     ) -> str:
@@ -251,13 +263,16 @@ class AsyncQuestions(AsyncResource):
             of: kind of the target; by default that of the object, or `trace` for an id.
             form: `html`, one file that needs no network, or `markdown`.
             selection: the events to report on; by default all.
+            cycle: number of the cycle of the group; by default the first.
             wait: seconds to wait for traces that are not ready.
             criteria: the events to report on, as keyword arguments.
         """
         response = await self._connection.answer(
             "GET",
             f"{target_path(target, kind_of(target, of))}/report",
-            params=given({"format": form, "selection": compact(selection, criteria), "wait": wait or None}),
+            params=given(
+                {"format": form, "selection": compact(selection, criteria), "cycle": cycle, "wait": wait or None}
+            ),
             timeout=patience(wait=wait, read=SYNC_S),
         )
         return response.text

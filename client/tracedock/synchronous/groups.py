@@ -63,9 +63,11 @@ class Groups(Resource):
         """Delete the group, and optionally its traces."""
         self._connection.answer("DELETE", group_path(group), params={"traces": traces})
 
-    def merge_group(self, group: Ref, *, align: str = "collectives", name: Optional[str] = None) -> Json:
-        """Start a merge of the traces of the group, and return its job; see `merge`."""
-        body = {"align": align, **given({"name": name})}
+    def merge_group(
+        self, group: Ref, *, align: str = "collectives", name: Optional[str] = None, cycle: Optional[int] = None
+    ) -> Json:
+        """Start a merge of the traces of the group, or of one cycle of them, and return its job; see `merge`."""
+        body = {"align": align, **given({"name": name, "cycle": cycle})}
         return self._connection.json("POST", f"{group_path(group)}/merge", json=body, key=True)
 
     def _group_of(self, text: str) -> Optional[Json]:

@@ -97,6 +97,7 @@ class Jobs(Resource):
         align: str = "collectives",
         ranks: Optional[Sequence[int]] = None,
         name: Optional[str] = None,
+        cycle: Optional[int] = None,
     ) -> Json:
         """Start a merge of the ranks of a run, or of parts of one trace, and return its job.
 
@@ -105,9 +106,15 @@ class Jobs(Resource):
             align: clock alignment: `none`, by base times (`base`), or also by the ends of `collectives`.
             ranks: the rank of each trace, if the traces do not contain it.
             name: name of the merged trace.
+            cycle: number of the cycle to merge, if the traces are of several cycles.
+
+        Raises:
+            SelectionError: the traces are of several cycles, and none is chosen (``ambiguous_cycle``), or they do not
+                have the chosen one (``unknown_cycle``).
         """
         body = {"traces": list(map(id_of, traces)), "align": align, "ranks": None if ranks is None else list(ranks)}
-        return self._connection.json("POST", "traces/merge", json={**body, **given({"name": name})}, key=True)
+        body |= given({"name": name, "cycle": cycle})
+        return self._connection.json("POST", "traces/merge", json=body, key=True)
 
     def import_files(self, request: Json) -> Json:
         """Start an import of files from the server's disk, and return its job; the request is that of the API."""

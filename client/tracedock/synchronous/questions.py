@@ -155,6 +155,8 @@ class Questions(Resource):
         traces: Sequence[Ref] = (),
         base: Sequence[Ref] = (),
         base_selection: SelectionLike = None,
+        cycle: Optional[int] = None,
+        base_cycle: Optional[int] = None,
         parameters: Optional[Mapping[str, Any]] = None,
         tables: Sequence[str] = (),
         wait: float = 0,
@@ -170,6 +172,8 @@ class Questions(Resource):
             traces: the other ranks.
             base: traces or groups to compare with.
             base_selection: the events of the base; by default as `selection`.
+            cycle: number of the cycle to analyse; by default all cycles, each separately.
+            base_cycle: number of the base's cycle; by default `cycle`, unless the base has only one.
             parameters: parameters of the analysis, by name.
             tables: names of the tables to return; by default all.
             wait: seconds to wait for traces that are not ready.
@@ -186,7 +190,8 @@ class Questions(Resource):
             f"{target_path(target, kind_of(target, of))}/analysis/{quote(name, safe='')}",
             params=_analysis_query(
                 traces, base, base_selection, wait, parameters, chosen(selection, criteria), "json", [*tables] or None
-            ),
+            )
+            | given({"cycle": cycle, "base_cycle": base_cycle}),
             timeout=patience(wait=wait, read=SYNC_S),
         )
         return in_thread(_analysis, response)
@@ -200,6 +205,8 @@ class Questions(Resource):
         traces: Sequence[Ref] = (),
         base: Sequence[Ref] = (),
         base_selection: SelectionLike = None,
+        cycle: Optional[int] = None,
+        base_cycle: Optional[int] = None,
         wait: float = 0,
         parameters: Optional[Mapping[str, Any]] = None,
         selection: SelectionLike = None,
@@ -217,6 +224,8 @@ class Questions(Resource):
             traces: the other ranks.
             base: traces or groups to compare with.
             base_selection: the events of the base; by default as `selection`.
+            cycle: number of the cycle to analyse; by default all cycles, each separately.
+            base_cycle: number of the base's cycle; by default `cycle`, unless the base has only one.
             wait: seconds to wait for traces that are not ready.
             parameters: parameters of the analysis, by name.
             selection: the events to analyse; by default all.
@@ -226,10 +235,12 @@ class Questions(Resource):
             criteria: the events to analyse, as keyword arguments.
         """
         part = chosen(selection, criteria)
+        query = _analysis_query(traces, base, base_selection, wait, parameters, part, form, table)
+        query |= given({"cycle": cycle, "base_cycle": base_cycle})
         response = self._connection.answer(
             "GET",
             f"{target_path(target, of)}/analysis" + (f"/{quote(name, safe='')}" if name else ""),
-            params=_analysis_query(traces, base, base_selection, wait, parameters, part, form, table) if name else {},
+            params=query if name else {},
             timeout=patience(wait=wait, read=SYNC_S),
         )
         on_tables([each.strip() for each in response.headers.get("tracedock-tables", "").split(",")])
@@ -242,6 +253,7 @@ class Questions(Resource):
         of: Optional[Target] = None,
         form: ReportForm = "html",
         selection: SelectionLike = None,
+        cycle: Optional[int] = None,
         wait: float = 0,
         **criteria: Unpack[Criteria],
     ) -> str:
@@ -252,13 +264,16 @@ class Questions(Resource):
             of: kind of the target; by default that of the object, or `trace` for an id.
             form: `html`, one file that needs no network, or `markdown`.
             selection: the events to report on; by default all.
+            cycle: number of the cycle of the group; by default the first.
             wait: seconds to wait for traces that are not ready.
             criteria: the events to report on, as keyword arguments.
         """
         response = self._connection.answer(
             "GET",
             f"{target_path(target, kind_of(target, of))}/report",
-            params=given({"format": form, "selection": compact(selection, criteria), "wait": wait or None}),
+            params=given(
+                {"format": form, "selection": compact(selection, criteria), "cycle": cycle, "wait": wait or None}
+            ),
             timeout=patience(wait=wait, read=SYNC_S),
         )
         return response.text

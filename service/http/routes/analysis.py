@@ -1,5 +1,6 @@
 """``/traces/{id}/analysis``: the built-in analyses of traces."""
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from service.http.authentication import identity
 from service.http.declarations import ROUTE_PATH
 from service.http.openapi import fragments
 from service.http.parameters import PathValues, also_takes
-from service.http.resource_parameters import TraceId
+from service.http.resource_parameters import ChosenCycle, TraceId
 from service.http.responses import has_current
 from service.http.routers import ApiRouter
 from service.http.routes.download import ProcessOutput
@@ -26,6 +27,7 @@ from service.http.services import Services, ServicesDep
 from service.http.tables import ARROW, CSV, JSON, accepted
 from service.jobs.children.tasks.questions import AnalysedTrace
 from service.store.step_traces import step_traces
+from service.trace.cycles import of_cycles
 from service.trace.errors import BadAnalysisRequest
 from service.trace.selection import Selection
 
@@ -40,7 +42,11 @@ FORMS: dict[str, Form] = {JSON: "json", CSV: "csv", ARROW: "arrow"}
 MEDIA_TYPES: dict[Form, str] = {"columns": JSON, **{form: media_type for media_type, form in FORMS.items()}}
 """The media type of each format."""
 COMMON_PARAMETERS = frozenset(
-    {*SELECTION_NAMES, "traces", "base", "base_selection", "table", "limit", "offset", "format", "wait"}
+    {
+        *SELECTION_NAMES,
+        *("traces", "cycle", "base", "base_selection", "base_cycle"),
+        *("table", "limit", "offset", "format", "wait"),
+    }
 )
 """The query parameters that all analyses have."""
 
@@ -63,6 +69,14 @@ BaseSelection = Annotated[
     Query(
         description='for comparisons: selection of the base, like `{"steps": [7]}`; by default that of the other'
         " side, and `{}` is all of it"
+    ),
+]
+BaseCycle = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        description="for comparisons: only the traces of the base of this cycle; by default, the cycle of the other"
+        " side, unless the base has only one",
     ),
 ]
 
@@ -144,6 +158,8 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     form: Annotated[Form | None, Query(alias="format", description="takes precedence over the `Accept` field")] = None,
     limit: RowLimit = None,
     offset: Offset = 0,
+    cycle: ChosenCycle = None,
+    base_cycle: BaseCycle = None,
 ) -> Response:
     """Return the result of an analysis, in which ``skipped`` lists the ranks without a result; 304 if the ETag matches.
 
@@ -154,6 +170,9 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
 
     ``compare`` takes exactly two sides: the traces of ``base``, and all other traces. Without ``base``, it takes two
     traces, and the first is the base. A selection is of both sides, unless ``base_selection`` is given.
+
+    If the traces are of several cycles, each row has its cycle. ``cycle`` keeps the traces of one cycle: then the
+    answer is that of these traces alone. In a comparison with a chosen cycle, each side is of one cycle.
 
     A trace that is named again is analysed once. ``wait`` waits for traces that are not ready.
     """
@@ -172,8 +191,15 @@ async def answer_question(  # noqa: PLR0913, PLR0917 - FastAPI passes each reque
     base_ids = dict.fromkeys(base_id for reference in base or () for base_id in groups.side(reference))
     if base or not question.compare_sides:  # otherwise, each trace is a side
         ids = list(dict.fromkeys(ids))
-    sources = [source_of(services, source_id, selection) for source_id in ids]
-    sources += [source_of(services, base_id, selection_of_base, is_base=True) for base_id in base_ids]
+    sides = await asyncio.to_thread(
+        of_cycles,
+        [source_of(services, source_id, selection) for source_id in ids],
+        [source_of(services, base_id, selection_of_base, is_base=True) for base_id in base_ids],
+        cycle,
+        base_cycle,
+        lambda trace: trace.whole_summary,
+    )
+    sources = [source for side in sides for source in side]
     etag = _etag(sources, name, parameters, [form, *chosen, limit, offset])
     headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache", "Vary": "Accept"}
     if form not in WHOLE_FORMS:

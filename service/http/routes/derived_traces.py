@@ -1,6 +1,8 @@
 """``/traces/{id}/split``, ``/traces/{id}/overlay`` and ``/traces/merge``: traces made from other traces."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import Request, Response
@@ -18,17 +20,23 @@ from service.http.responses import json_response
 from service.http.routers import ApiRouter
 from service.http.routes.traces import Urgency, Wait
 from service.http.services import Services, ServicesDep
-from service.jobs.derivations import Derivation, Merge, Overlay, Split
+from service.jobs.derivations import Derivation, Merge, Overlay, Split, ready_source
+from service.jobs.mergeable import mergeable
 from service.operations.groups import MEMBERS_MAX
 from service.store.jobs import Priority
 from service.store.uploads import plain_name
 from service.trace.errors import CannotMerge, error_from_document
-from service.trace.piece import Align, By
+from service.trace.piece import Align, By, merged_name
 from service.trace.selection import Number, Selection, share_of_time
 
 CHECK_WAIT_S = 10.0
 """Maximum seconds that a response waits for a job to check its request."""
 ALIGN_DESCRIPTION = "how to align the clocks: not at all, by `baseTimeNanoseconds`, or also by the ends of collectives"
+
+Cycle = Annotated[int, Field(ge=0, strict=True)] | None
+CYCLE_FIELD = Field(
+    None, description="only the traces of this cycle, by its number; needed if they are of several cycles"
+)
 
 JOB: dict[int | str, dict[str, Any]] = {
     202: {"description": "The job that makes the traces", "model": shapes.Job, "headers": fragments.JOB_LOCATION}
@@ -91,6 +99,7 @@ class MergeRequest(BaseModel):
         "collectives",
         description=ALIGN_DESCRIPTION,
     )
+    cycle: Cycle = CYCLE_FIELD
     name: str | None = Field(None, max_length=255, description="of the new trace")
 
 
@@ -183,6 +192,8 @@ async def merge_traces(
 
     The names of processes have their rank, and ids that several ranks use are made distinct. `ranks` of the new trace
     has the shift of each clock, and how far apart the collectives still end. Returns 202 with the job.
+
+    Traces of several cycles are refused with 422, unless ``cycle`` chooses one.
     """
     if len(set(merge.traces)) < len(merge.traces):
         raise CannotMerge("A trace can't be merged with itself.")
@@ -190,6 +201,27 @@ async def merge_traces(
         raise CannotMerge(f"{len(merge.ranks)} ranks are given for {len(merge.traces)} traces.")
     for trace_id in merge.traces:
         services.trace_operations.ready(trace_id)
-    await asyncio.to_thread(services.room.check, sum(map(services.folder.size_of, merge.traces)))
-    name = plain_name(merge.name) if merge.name else f"merged-{len(merge.traces)}.pt.trace.json.gz"
-    return await _submit(Merge(merge.traces, merge.ranks, merge.align, name), priority, wait, services)
+    traces, ranks = await asyncio.to_thread(_of_cycle, merge, services)
+    await asyncio.to_thread(services.room.check, sum(map(services.folder.size_of, traces)))
+    name = plain_name(merge.name) if merge.name else merged_name(len(traces), merge.cycle)
+    return await _submit(Merge(traces, ranks, merge.align, name), priority, wait, services)
+
+
+def _of_cycle(merge: MergeRequest, services: Services) -> tuple[list[str], list[int] | None]:
+    """Return the ids of the traces to merge, and their ranks if these are given; see `mergeable`.
+
+    Raises:
+        UnknownCycle, AmbiguousCycle: see `mergeable`.
+        CannotMerge: the chosen cycle has only one trace.
+    """
+    ranks: Sequence[int | None] = merge.ranks or [None] * len(merge.traces)
+    pairs = [
+        (trace_id, replace(ready_source(services.catalog, services.folder, trace_id), rank=rank))
+        for trace_id, rank in zip(merge.traces, ranks, strict=True)
+    ]
+    chosen = mergeable(pairs, merge.cycle, lambda pair: pair[1])
+    if len(chosen) < 2:
+        [(_, source)] = chosen
+        raise CannotMerge(f"The cycle {merge.cycle} has only one trace, {source.name}; a merge takes two or more.")
+    given_ranks = [source.rank for _, source in chosen if source.rank is not None]
+    return [trace_id for trace_id, _ in chosen], given_ranks or None

@@ -13,11 +13,12 @@ from service.http.declarations import declares
 from service.http.openapi import fragments
 from service.http.parameters import also_takes
 from service.http.presenters import group_in_brief, group_object
-from service.http.resource_parameters import Cursor, GroupId, Limit
+from service.http.resource_parameters import ChosenCycle, Cursor, GroupId, Limit
 from service.http.responses import json_response
 from service.http.routers import ApiRouter
 from service.http.routes.analysis import (
     ANSWERS,
+    BaseCycle,
     BaseSelection,
     Form,
     Offset,
@@ -27,7 +28,7 @@ from service.http.routes.analysis import (
     list_analyses,
     parameters_of_path,
 )
-from service.http.routes.derived_traces import ALIGN_DESCRIPTION, JOB, MergeRequest, merge_traces
+from service.http.routes.derived_traces import ALIGN_DESCRIPTION, CYCLE_FIELD, JOB, Cycle, MergeRequest, merge_traces
 from service.http.routes.traces import Wait
 from service.http.selection_parameters import Selected
 from service.http.services import Services, ServicesDep
@@ -80,9 +81,10 @@ class GroupChange(BaseModel):
 class GroupMerge(BaseModel):
     """The trace to make of the ranks of a group."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"align": "base"}]})
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"align": "base"}, {"cycle": 0}]})
 
     align: Align = Field("collectives", description=ALIGN_DESCRIPTION)
+    cycle: Cycle = CYCLE_FIELD
     name: Annotated[str, Field(max_length=255)] | None = Field(None, description="of the new trace")
 
 
@@ -155,7 +157,10 @@ async def delete_group(
 @router.post("/{group_id}/merge", status_code=202, summary="Make one trace of a group", responses=JOB)
 @declares(audit="merge", idempotent=True)
 async def merge_group(group_id: GroupId, merge: GroupMerge, services: ServicesDep, wait: Wait = 0) -> Response:
-    """Merge all traces of the group, as ``POST /traces/merge`` does; fewer than two traces are 422."""
+    """Merge the traces of the group, as ``POST /traces/merge`` does; fewer than two traces are 422.
+
+    The traces of a group of several cycles are merged one cycle at a time: ``cycle`` chooses one.
+    """
     members = services.group_operations.members(group_id)
     if len(members) < 2:
         name = services.groups.get(group_id).name
@@ -163,7 +168,9 @@ async def merge_group(group_id: GroupId, merge: GroupMerge, services: ServicesDe
         raise CannotMerge(
             f"The group {name!r} has {count}; a merge takes two or more.", traces=[trace.id for trace in members]
         )
-    request = MergeRequest(traces=[trace.id for trace in members], ranks=None, align=merge.align, name=merge.name)
+    request = MergeRequest(
+        traces=[trace.id for trace in members], ranks=None, align=merge.align, name=merge.name, cycle=merge.cycle
+    )
     return await merge_traces(request, services, wait)
 
 
@@ -198,6 +205,8 @@ async def analyze_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request
     form: Annotated[Form | None, Query(alias="format", description="instead of an `Accept` field")] = None,
     limit: RowLimit = None,
     offset: Offset = 0,
+    cycle: ChosenCycle = None,
+    base_cycle: BaseCycle = None,
 ) -> Response:
     """Run an analysis as ``GET /traces/{id}/analysis/{name}`` with ``traces`` does, with the same parameters.
 
@@ -213,8 +222,9 @@ async def analyze_group(  # noqa: PLR0913, PLR0917 - FastAPI passes each request
     await services.group_operations.settle([group_id], wait)
     (first, *others), failed = services.group_operations.ready_members(group_id)
     response = await answer_question(
-        name, first, request, services, selection, others, base, base_selection, wait, tables, form, limit, offset
-    )
+        name, first, request, services, selection, others, base, base_selection, wait, tables, form, limit, offset,
+        cycle, base_cycle,
+    )  # fmt: skip
     if failed:
         response.headers["Tracedock-Left-Out"] = ", ".join(failed)
     return response

@@ -19,7 +19,7 @@ from service.http.selection_parameters import Selected
 from service.http.services import Services, ServicesDep
 from service.jobs.children.tasks.questions import AnalysedTrace
 from service.report.answers import Answer, NotKnown
-from service.report.compose import RUN_ANALYSES, TRACE_ANALYSES, run_report, trace_report
+from service.report.compose import RUN_ANALYSES, TRACE_ANALYSES, reported_cycle, run_report, trace_report
 from service.report.document import Report
 from service.report.html import CONTENT_SECURITY_POLICY, as_html
 from service.report.markdown import as_markdown
@@ -33,6 +33,9 @@ _SUFFIXES: Mapping[ReportForm, str] = {"html": "html", "markdown": "md"}
 Form = Annotated[
     ReportForm | None,
     Query(alias="format", description="by default `markdown` if the `Accept` field names it, else `html`"),
+]
+ReportedCycle = Annotated[
+    int | None, Query(ge=0, description="only the traces of this cycle, by its number; by default the first cycle")
 ]
 _RESPONSES: dict[int | str, dict[str, object]] = {
     200: {
@@ -63,22 +66,32 @@ async def get_trace_report(
 
 @router.get("/groups/{group_id}/report", summary="Report on a run", response_class=Response, responses=_RESPONSES)
 async def get_group_report(
-    group_id: GroupId, request: Request, services: ServicesDep, selection: Selected, wait: Wait = 0, form: Form = None
+    group_id: GroupId,
+    request: Request,
+    services: ServicesDep,
+    selection: Selected,
+    wait: Wait = 0,
+    form: Form = None,
+    cycle: ReportedCycle = None,
 ) -> Response:
     """Return what the analyses say about all ranks of a group together, as ``GET /traces/{id}/report`` does for one.
 
+    If the traces are of several cycles, the report is on one of them, and names the others.
     Traces that could not be read are left out, and the report names them. ``wait`` waits for traces that are not ready.
     """
     groups = services.group_operations
     await groups.settle([group_id], wait)
     ready, failed = groups.ready_members(group_id)
-    sources = [source_of(services, trace_id, selection) for trace_id in ready]
+    members = [source_of(services, trace_id, selection) for trace_id in ready]
+    reported, cycle_facts = await asyncio.to_thread(reported_cycle, members, cycle, lambda source: source.whole_summary)
+    sources = reported.traces
     answers = await _answers(services, request, RUN_ANALYSES, sources)
     report = run_report(
         services.groups.get(group_id).name,
         [(source.name, source.summary) for source in sources],
         answers,
-        _calls(request, f"groups/{group_id}", selection),
+        _calls(request, f"groups/{group_id}", selection, reported.number if cycle_facts else None),
+        cycle_facts=cycle_facts,
         left_out=[services.catalog.get(trace_id).name for trace_id in failed],
         selection=_text(selection),
     )
@@ -106,10 +119,16 @@ async def _answers(
     return {name: task.result() for name, task in tasks.items()}
 
 
-def _calls(request: Request, target: str, selection: Selection | None) -> Callable[[str], str]:
+def _calls(
+    request: Request, target: str, selection: Selection | None, cycle: int | None = None
+) -> Callable[[str], str]:
     """Return a function that returns the request for the whole answer of an analysis."""
     root = f"{request.scope.get('root_path', '').rstrip('/')}/api/v1"
-    query = f"?{urlencode({'selection': _text(selection)})}" if selection else ""
+    parameters = {
+        **({} if cycle is None else {"cycle": cycle}),
+        **({"selection": _text(selection)} if selection else {}),
+    }
+    query = f"?{urlencode(parameters)}" if parameters else ""
     return lambda name: f"GET {root}/{target}/analysis/{name}{query}"
 
 

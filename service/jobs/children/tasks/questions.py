@@ -42,15 +42,20 @@ class AnalysedTrace:
     execution_traces: tuple[ExecutionTraceFile, ...] = ()
     step_traces: tuple[StepTrace, ...] = ()
 
+    @property
+    def whole_summary(self) -> Summary:
+        """The trace's summary with complete lists; raises `ExportFailed` if their file can't be read."""
+        from service.store.lists import whole_summary
+
+        return whole_summary(self.summary, self.columns)
+
     def asked(self) -> "AnalysisInput":
         """Return the trace as the input of an analysis, with the complete lists in its summary."""
         from service.analysis.reading_cache import AnalysisInput
-        from service.store.lists import whole_summary
 
-        summary = whole_summary(self.summary, self.columns)
         return AnalysisInput(
             self.columns,
-            summary,
+            self.whole_summary,
             self.selection,
             self.name,
             is_base=self.is_base,
