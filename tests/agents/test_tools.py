@@ -17,6 +17,7 @@ from tests.agents.agent import Agent, over_http, table, talk
 from tests.docs.pages import EXAMPLES
 from tests.server import Server
 from tests.snapshots import BASE, MB, STACKS, entry, pickled, snapshot
+from tests.traces import TraceShape, write_trace
 from tests.waiting import PATIENCE_S
 
 GPT = sorted(EXAMPLES.glob("*.json.gz"))
@@ -185,6 +186,27 @@ def test_compare_has_the_memory_of_two_snapshots(server: Server, tmp_path: Path)
     text = called(server, "compare", base=sides[0], other=sides[1], analysis="compare_snapshots")
     (row,) = table(text, "stacks")
     assert (row["site"], row["verdict"]) == ("/home/ann/model.py:12 forward", "more")
+
+
+def test_cycle_of_a_run_is_chosen(server: Server, tmp_path: Path) -> None:
+    for rank in range(2):
+        for first_step in (3, 13):
+            shape = TraceShape(rank=rank, world_size=2, first_step=first_step, seed=first_step + rank)
+            file = write_trace(tmp_path / f"turn{rank}.{first_step}.json", shape)
+            query: dict[str, str | int] = {"wait": PATIENCE_S, "group": "run of two turns"}
+            server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes())
+    described = called(server, "describe", target="run of two turns")
+    assert "cycles of the profiler: 0 (steps 3-5), 1 (steps 13-15)" in described
+    assert re.search(r"^1\. \w+ \[rank \d, cycle \d\]: ", described, re.MULTILINE)
+    rows = table(called(server, "analyse", target="run of two turns", analysis="steps", cycle=1), "steps")
+    assert {(row["rank"], row["step"]) for row in rows} == {
+        (rank, step) for rank in "01" for step in ("13", "14", "15")
+    }
+    compared = called(server, "compare", base="run of two turns", other="run of two turns", base_cycle=0,
+                      other_cycle=1, table="each_step")  # fmt: skip
+    assert {(row["base_step"], row["step"]) for row in table(compared, "each_step")} == {
+        ("3", "13"), ("4", "14"), ("5", "15"),
+    }  # fmt: skip
 
 
 # -- window, query and link ------------------------------------------------------------------------------------------

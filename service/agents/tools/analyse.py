@@ -8,14 +8,17 @@ from tracedock.errors import ApiError
 
 from service.agents.api import Api, Json
 from service.agents.reply import Budgets, Reply, Table, titled
-from service.agents.tools.tool import Object, Offset, Selected, Subject, Tool, as_text
+from service.agents.tools.tool import ChosenCycle, Object, Offset, Selected, Subject, Tool, as_text
 from service.analysis.names import COMPARISONS
 
 WAIT_S = 30
 """Seconds to wait for traces that are still being read."""
 _TWO_SIDES = "It takes two sides: use the tool `compare`."
 _SKIPPED_MAX = 8
-_OWN = {"format", "table", "limit", "offset", "traces", "base", "base_selection", "selection", "wait"}
+_OWN = {
+    *("format", "table", "limit", "offset", "traces", "cycle", "base", "base_selection", "base_cycle"),
+    *("selection", "wait"),
+}
 """Parameters of the API that are no parameters of an analysis."""
 
 
@@ -35,6 +38,7 @@ class AnalyseArguments(AnswerArguments):
         None, pattern=r"^\w+$", description="name; without it: the list of all, with a line on each"
     )
     selection: Selected = None
+    cycle: ChosenCycle = None
     parameters: Object = Field({}, description='of the analysis, like {"top": 3}; explain=true lists them')
     explain: bool = Field(
         False, description="instead of running it: its definition, parameters and tables; with table, the columns"
@@ -57,7 +61,10 @@ async def run(api: Api, arguments: AnalyseArguments) -> str:
         detail = f"{', '.join(other)}: not a parameter of an analysis; use the arguments of the tool."
         raise ApiError("unknown_parameter", "There is no such parameter", detail, 422, {"known": [*_FIELDS]})
     parameters = {name: _parameter(value) for name, value in arguments.parameters.items()}
-    shown = {"selection": as_text(arguments.selection), "limit": arguments.max_rows, "offset": arguments.offset}
+    shown = {
+        "selection": as_text(arguments.selection), "cycle": arguments.cycle, "limit": arguments.max_rows,
+        "offset": arguments.offset,
+    }  # fmt: skip
     answer = await api.get(f"{path}/{quote(arguments.analysis, safe='')}", wait=WAIT_S, **parameters, **shown)
     return answered(answer, arguments)
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.agents.api import Api
 from service.agents.tools.analyse import WAIT_S, AnswerArguments, answered
-from service.agents.tools.tool import Selected, Subject, Tool, as_text
+from service.agents.tools.tool import ChosenCycle, Selected, Subject, Tool, as_text
 
 
 class CompareArguments(AnswerArguments):
@@ -16,6 +16,8 @@ class CompareArguments(AnswerArguments):
     other: Subject
     base_selection: Selected = None
     other_selection: Selected = Field(None, description="like base_selection; default: all")
+    base_cycle: ChosenCycle = Field(None, description="default: other_cycle, unless the base has only one cycle")
+    other_cycle: ChosenCycle = None
     analysis: Literal["compare", "compare_snapshots"] = Field(
         "compare", description="what to compare: times, or with `compare_snapshots` the memory of two memory snapshots"
     )
@@ -27,7 +29,7 @@ async def run(api: Api, arguments: CompareArguments) -> str:
     answer = await api.get(
         f"{other.path}/analysis/{arguments.analysis}", base=base.id, selection=as_text(arguments.other_selection),
         base_selection=as_text(arguments.base_selection or {}), limit=arguments.max_rows, offset=arguments.offset,
-        wait=WAIT_S,
+        base_cycle=arguments.base_cycle, cycle=arguments.other_cycle, wait=WAIT_S,
     )  # fmt: skip
     return answered(answer, arguments)
 

@@ -92,7 +92,8 @@ async def _advice(api: Api, target: Target) -> list[str]:
 
 
 def _advised(number: int, row: Json) -> str:
-    rank = "" if row["rank"] is None else f" [rank {row['rank']}]"
+    places = [f"{name} {row[name]}" for name in ("rank", "cycle") if row.get(name) is not None]
+    rank = f" [{', '.join(places)}]" if places else ""
     place = (
         "" if row["start_ns"] is None else f" See {row['name']}, start_ns {row['start_ns']}, end_ns {row['end_ns']}."
     )

@@ -78,6 +78,10 @@ Source = Annotated[
         " packets of other kinds have tables of their own (sched, …). Default: columns, or original without events"
     ),
 ]
+ChosenCycle = Annotated[
+    int | None,
+    Field(ge=0, description="of a run: only the traces of this cycle of the profiler's schedule; default: all cycles"),
+]
 Offset = Annotated[int, Field(ge=0, description="rows to skip")]
 
 
