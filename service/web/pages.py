@@ -128,7 +128,11 @@ def router() -> APIRouter:
         return page(request, "sql.html", trace_id=trace_id)
 
     @pages.get("/groups/{group_id}")
-    def group(request: Request, group_id: str) -> Response:
+    def group(
+        request: Request,
+        group_id: str,
+        cycle: str = "",  # noqa: ARG001 - run/cycle.js reads it
+    ) -> Response:
         return page(request, "group.html", group_id=group_id)
 
     @pages.get("/datasets")
@@ -155,6 +159,8 @@ def router() -> APIRouter:
         other: str = "",  # noqa: ARG001
         base_steps: str = "",  # noqa: ARG001
         steps: str = "",  # noqa: ARG001
+        base_cycle: str = "",  # noqa: ARG001
+        cycle: str = "",  # noqa: ARG001
         show: str = "",  # noqa: ARG001
         by: str = "",  # noqa: ARG001
         threshold_pct: str = "",  # noqa: ARG001

@@ -161,7 +161,10 @@ interface ShownTrace extends Trace {
 
 interface Cycle {
   cycle: Int;
+  ranks: Int[];
   missing: Int[];
+  first_step: Int | null;
+  last_step: Int | null;
 }
 
 interface GroupRank {
@@ -485,17 +488,21 @@ interface ElementsById {
   "overview-lanes": HTMLDetailsElement;
   "analysis-part": HTMLSelectElement;
   "compare-base": HTMLInputElement;
+  "compare-base-cycle": HTMLSelectElement;
   "compare-base-steps": HTMLSelectElement;
   "compare-by": HTMLSelectElement;
   "compare-ms": HTMLInputElement;
   "compare-other": HTMLInputElement;
+  "compare-other-cycle": HTMLSelectElement;
   "compare-other-steps": HTMLSelectElement;
   "compare-pct": HTMLInputElement;
   "compare-swap": HTMLButtonElement;
+  "compare-with": HTMLAnchorElement;
   confirm: HTMLDialogElement;
   "confirm-no": HTMLButtonElement;
   "confirm-yes": HTMLButtonElement;
   "cut-by": HTMLSelectElement;
+  cycle: HTMLSelectElement;
   "cut-download": HTMLAnchorElement;
   "cut-download-pftrace": HTMLAnchorElement;
   "cut-open": HTMLAnchorElement;
@@ -524,6 +531,7 @@ interface ElementsById {
   "name-run-name": HTMLInputElement;
   next: HTMLButtonElement;
   previous: HTMLButtonElement;
+  report: HTMLAnchorElement;
   search: HTMLInputElement;
   "sort-by": HTMLSelectElement;
   "run-measure": HTMLSelectElement;

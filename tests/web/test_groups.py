@@ -1,5 +1,6 @@
 """The page of a group shows the ranks of a run, merges them, and deletes them together."""
 
+import re
 from itertools import count
 from pathlib import Path
 
@@ -70,6 +71,99 @@ def test_two_traces_of_a_rank_are_two_cycles(page: Page, server: Server, tmp_pat
         ["1", "0", "b.json"],
         ["0", "1", "c.json"],
     ]
+
+
+@pytest.fixture(scope="module")
+def cycles(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A group of two ranks, each with a trace of two cycles."""
+    for rank in range(2):
+        for first_step in (3, 13):
+            shape = TraceShape(rank=rank, world_size=2, first_step=first_step, seed=next(_numbers))
+            file = write_trace(tmp_path_factory.mktemp("cycles") / f"rank{rank}.{first_step}.json", shape)
+            query: dict[str, str | int] = {"wait": PATIENCE_S, "group": "ranks with two cycles"}
+            trace = server.api.put(f"/traces/{file.name}", params=query, content=file.read_bytes()).json()
+    return str(trace["group"]["id"])
+
+
+def spans(server: Server, group: str, cycle: int) -> list[int]:
+    """Return the time of each GPU in a cycle, as the page draws it: the parts of its bar."""
+    answer = server.api.get(f"/groups/{group}/analysis/temporal_breakdown", params={"cycle": cycle}).json()
+    table = answer["tables"]["breakdown"]
+    place = [column["name"] for column in table["columns"]].index("idle_ns")
+    return [row[place] for row in table["rows"]]
+
+
+def test_page_shows_one_cycle_of_a_group(page: Page, server: Server, cycles: str) -> None:
+    page.goto(f"{server.url}/groups/{cycles}")
+    expect(page.get_by_test_id("headline")).to_contain_text("2 of 2 ranks · 2 cycles · 4 traces · ")
+    choice = page.get_by_test_id("cycle")
+    assert choice.locator("option").all_inner_texts() == ["0, steps 3 to 5", "1, steps 13 to 15"]
+
+    idle = page.get_by_test_id("chart-verdict").locator("rect[data-series=idle]")
+    columns = page.get_by_test_id("chart-run-steps").locator("rect[data-row]")
+    for cycle, first_step in ((0, 3), (1, 13)):
+        choice.select_option(str(cycle))
+        expect(page).to_have_url(f"{server.url}/groups/{cycles}{'?cycle=1' if cycle else ''}")
+        expect(columns.first).to_have_attribute("data-column", str(first_step))
+        expect(columns).to_have_count(2 * 3)
+        expect(page.get_by_test_id("verdict-sentence")).to_contain_text("The 2 GPUs are idle")
+        assert [int(str(bar.get_attribute("data-value"))) for bar in idle.all()] == spans(server, cycles, cycle)
+        expect(page.get_by_test_id("run-waits").locator("tbody tr")).to_have_count(2)
+        address = f"/api/v1/groups/{cycles}/report?cycle={cycle}"
+        expect(page.get_by_test_id("open-report")).to_have_attribute("href", address)
+        base = f"/compare?base=run:{cycles}&base_cycle={cycle}"
+        expect(page.get_by_test_id("compare-with")).to_have_attribute("href", base)
+    page.go_back()
+    expect(choice).to_have_value("0")
+    expect(columns.first).to_have_attribute("data-column", "3")
+    page.goto(f"{server.url}/groups/{cycles}?cycle=1")
+    expect(choice).to_have_value("1")
+    expect(columns.first).to_have_attribute("data-column", "13")
+
+
+def test_chosen_cycle_of_a_group_is_merged(page: Page, server: Server, cycles: str) -> None:
+    page.goto(f"{server.url}/groups/{cycles}?cycle=1")
+    expect(page.get_by_test_id("group-merge")).to_have_text("Merge 2 ranks")
+    page.get_by_test_id("group-merge").click()
+    made = page.get_by_test_id("job-made").get_by_role("link")
+    expect(made).to_have_text("merged-cycle1.pt.trace.json.gz")
+    trace = server.api.get(f"/traces/{str(made.get_attribute('href')).rpartition('/')[2]}").json()
+    assert [rank["name"] for rank in trace["ranks"]] == ["rank0.13.json", "rank1.13.json"]
+
+
+def test_group_of_one_cycle_offers_no_choice_of_it(page: Page, server: Server, run: tuple[str, list[str]]) -> None:
+    page.goto(f"{server.url}/groups/{run[0]}")
+    expect(page.get_by_test_id("headline")).to_contain_text("2 of 3 ranks · ")
+    expect(page.get_by_test_id("headline")).not_to_contain_text("cycle")
+    expect(page.get_by_test_id("cycle")).to_be_hidden()
+    expect(page.get_by_test_id("open-report")).to_have_attribute("href", f"/api/v1/groups/{run[0]}/report")
+    expect(page.get_by_test_id("compare-with")).to_have_attribute("href", f"/compare?base=run:{run[0]}")
+
+
+def test_cycles_of_a_group_are_compared_on_the_page(page: Page, server: Server, cycles: str) -> None:
+    page.goto(f"{server.url}/compare?base=run:{cycles}&other=run:{cycles}&show=each_step")
+    expect(page.get_by_test_id("base-about")).to_contain_text("2 ranks · 2 cycles")
+    table = page.get_by_test_id("compare-table")
+    expect(table.locator("tbody tr")).to_have_count(2 * 2 * 3)
+
+    page.get_by_test_id("base-cycle").select_option("0")
+    expect(page.get_by_test_id("other-cycle")).to_have_value("0")
+    expect(page.get_by_test_id("base-about")).to_contain_text("2 ranks · 3 steps each")
+    expect(table.locator("tbody tr")).to_have_count(2 * 3)
+    page.get_by_test_id("other-cycle").select_option("1")
+    expect(page).to_have_url(re.compile(r"base_cycle=0&cycle=1"))
+    expect(table.get_by_role("row").filter(has_text="13")).to_have_count(2)
+    assert page.get_by_test_id("other-steps").locator("option").all_inner_texts()[1:] == [
+        f"step {step}" for step in (13, 14, 15)
+    ]
+    page.get_by_test_id("compare-swap").click()
+    expect(page).to_have_url(re.compile(r"base_cycle=1&cycle=0"))
+    page.get_by_test_id("base-cycle").select_option("")
+    expect(page.get_by_test_id("other-cycle")).to_have_value("")
+    page.goto(f"{server.url}/compare?base=run:{cycles}&base_cycle=5")
+    expect(page.get_by_test_id("base-problem")).to_contain_text(
+        "It has cycle 0, steps 3 to 5; cycle 1, steps 13 to 15."
+    )
 
 
 def test_ranks_of_a_group_merge_into_one_trace(page: Page, server: Server, run: tuple[str, list[str]]) -> None:

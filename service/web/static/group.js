@@ -8,6 +8,7 @@ import { JobView } from "./job.js";
 import { poll } from "./poll.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { startAnalyses } from "./run/analyses.js";
+import { chooseCycle, fillCycles, namedCycle, ranksOf as numberOfRanks, shownCycle, shownTraces } from "./run/cycle.js";
 import { isFinal } from "./state.js";
 
 const MISSING_MAX = 24; // missing ranks that are listed
@@ -17,6 +18,7 @@ const unknown = () => el("span", { class: "muted" }, "unknown");
 let group = null;
 let shown = "";
 let analysed = ""; // ids of the traces that the panels show
+let analysing = new AbortController();
 
 const refresh = poll(async () => {
   try {
@@ -42,9 +44,16 @@ const job = new JobView(`merge of group ${id}`, {
 });
 byId("merge-job").replaceChildren(job.element);
 byId("merge-run").addEventListener("click", () => {
-  if (byId("merge-run").getAttribute("aria-disabled") !== "true") {
-    job.start(api("groups", id, "merge"), { align: byId("merge-align").value });
+  if (group && byId("merge-run").getAttribute("aria-disabled") !== "true") {
+    job.start(api("groups", id, "merge"), { align: byId("merge-align").value, cycle: namedCycle(group) });
   }
+});
+byId("cycle").addEventListener("change", () => {
+  chooseCycle(byId("cycle").value);
+  if (group) showCycle(group);
+});
+window.addEventListener("popstate", () => {
+  if (group) showCycle(group);
 });
 byId("dissolve").addEventListener("click", async () => {
   if (group && (await confirmDissolve(group))) location.assign(`${root}/`);
@@ -64,9 +73,7 @@ function show(now) {
   setText(byId("name"), now.name);
   const ready = now.ranks.filter((rank) => rank.state === "ready").length;
   const failed = now.ranks.filter((rank) => rank.state === "failed").length;
-  setText(byId("merge-run"), `Merge ${count(now.ranks.length)} ranks`);
   byId("report").hidden = ready === 0 || ready + failed < now.ranks.length;
-  byId("merge-run").disabled = now.ranks.length < 2 || ready < now.ranks.length;
   byId("facts").replaceChildren(...FACTS.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value(now) ?? unknown()))));
   byId("ranks").replaceChildren(now.ranks.length > 0 ? ranksOf(now.ranks, now.cycles) : el("p", { class: "muted" }, "No trace is in this group."));
   byId("known").hidden = false;
@@ -77,22 +84,43 @@ function show(now) {
   showAttachments("groups", id, new Map(now.ranks.map(({ trace, name }) => [trace, name]))).catch((error) => {
     if (!(error instanceof Problem)) throw error; // the group was just deleted, as the next poll says
   });
-  const ids = now.ranks.filter((rank) => rank.state === "ready").map(({ trace }) => trace).join();
-  if (ready > 0 && ready === now.ranks.length && ids !== analysed) {
+  showCycle(now);
+}
+
+/**
+ * Show what concerns one cycle: the panels, and the links and buttons above them.
+ * @param {Group} now
+ */
+function showCycle(now) {
+  const [traces, cycle] = [shownTraces(now), shownCycle(now)];
+  const isRead = now.ranks.every((rank) => rank.state === "ready");
+  fillCycles(byId("cycle"), now);
+  setText(byId("merge-run"), `Merge ${plural((cycle && numberOfRanks([cycle])) || traces.length, "rank")}`);
+  byId("merge-run").disabled = traces.length < 2 || !isRead;
+  const named = namedCycle(now);
+  byId("report").href = `${api("groups", id, "report")}${named === null ? "" : `?cycle=${named}`}`;
+  byId("compare-with").href = `${root}/compare?base=run:${id}${named === null ? "" : `&base_cycle=${named}`}`;
+  const ids = traces.map(({ trace }) => trace).join();
+  if (traces.length > 0 && isRead && ids !== analysed) {
     analysed = ids;
-    startAnalyses(now);
+    analysing.abort();
+    analysing = new AbortController();
+    startAnalyses({ id, traces, cycle: named }, analysing.signal);
   }
 }
 
 /**
- * "8 of 64 ranks · 12 MB · missing 3, 5".
+ * "8 of 64 ranks · 2 cycles · 16 traces · 12 MB · missing 3, 5".
  * @param {Group} group
  */
-function headlineOf({ ranks, world_size: world, size, missing }) {
-  const present = world === null ? plural(ranks.length, "rank") : `${count(ranks.length)} traces of ${count(world)} ranks`;
+function headlineOf({ ranks, cycles, world_size: world, size, missing }) {
+  const known = numberOfRanks(cycles);
+  const present = known === 0 ? null : world === null ? plural(known, "rank") : `${count(known)} of ${plural(world, "rank")}`;
+  const turns = cycles.length < 2 ? null : plural(cycles.length, "cycle");
+  const traces = known === ranks.length ? null : plural(ranks.length, "trace");
   const ready = ranks.filter((rank) => rank.state === "ready").length;
   const lacking = missing.length > 0 ? `missing ${missing.slice(0, MISSING_MAX).join(", ")}${missing.length > MISSING_MAX ? ` and ${count(missing.length - MISSING_MAX)} more` : ""}` : null;
-  return [present, ready < ranks.length ? `${count(ready)} ready` : null, bytes(size), lacking].filter(Boolean).join(" · ");
+  return [present, turns, traces, ready < ranks.length ? `${count(ready)} ready` : null, bytes(size), lacking].filter(Boolean).join(" · ");
 }
 
 /** @type {Record<string, string>} */

@@ -9,7 +9,7 @@ import { showTable } from "../table.js";
 import { linksOf, sidesOf, slicesOf } from "./links.js";
 import { showMemory } from "./memory.js";
 import { startPicker } from "./picker.js";
-import { addressOf, choiceInAddress } from "./place.js";
+import { addressOf, choiceInAddress, withBothCycles } from "./place.js";
 import { addressOfAnswer, areSnapshots } from "./request.js";
 import { sentenceOf, stepsOf } from "./sentence.js";
 import { readTarget } from "./target.js";
@@ -25,15 +25,16 @@ const SKIPPED_MAX = 20;
 let choice = choiceInAddress();
 let request = new AbortController();
 /** @type {Map<string, Target>} */
-const targets = new Map(); // that are read
+const targets = new Map(); // that are read, by id and cycle
 /** @type {Comparison | null} */
 let comparison = null;
 
 for (const side of /** @type {const} */ (["base", "other"])) {
-  startPicker(byId(`compare-${side}`), byId(`compare-${side}-list`), (id) => choose({ [side]: id, [stepsField(side)]: "" }));
+  startPicker(byId(`compare-${side}`), byId(`compare-${side}-list`), (id) => choose({ [side]: id, [stepsField(side)]: "", [cycleField(side)]: "" }));
   byId(`compare-${side}-steps`).addEventListener("change", () => choose({ [stepsField(side)]: byId(`compare-${side}-steps`).value }));
+  byId(`compare-${side}-cycle`).addEventListener("change", () => chooseCycle(side, byId(`compare-${side}-cycle`).value));
 }
-byId("compare-swap").addEventListener("click", () => choose({ base: choice.other, other: choice.base, base_steps: choice.steps, steps: choice.base_steps }));
+byId("compare-swap").addEventListener("click", () => choose({ base: choice.other, other: choice.base, base_steps: choice.steps, steps: choice.base_steps, base_cycle: choice.cycle, cycle: choice.base_cycle }));
 byId("compare-by").addEventListener("change", () => choose({ by: byId("compare-by").value }));
 byId("compare-pct").addEventListener("change", () => choose({ threshold_pct: byId("compare-pct").value.trim() }));
 byId("compare-ms").addEventListener("change", () => choose({ least_ms: byId("compare-ms").value.trim() }));
@@ -52,6 +53,20 @@ show();
 /** @param {"base" | "other"} side */
 function stepsField(side) {
   return side === "base" ? "base_steps" : "steps";
+}
+
+/** @param {"base" | "other"} side */
+function cycleField(side) {
+  return side === "base" ? "base_cycle" : "cycle";
+}
+
+/**
+ * Compare a cycle of a side; all cycles of a side are compared with all of the other.
+ * @param {"base" | "other"} side
+ * @param {string} cycle
+ */
+function chooseCycle(side, cycle) {
+  choose({ ...(cycle === "" ? { base_cycle: "", cycle: "" } : { [cycleField(side)]: cycle }), [stepsField(side)]: "" });
 }
 
 /** @param {Partial<Choice>} change */
@@ -75,6 +90,14 @@ async function show() {
   setText(byId("compare-said"), "");
   const [base, other] = await Promise.all([sideOf("base", signal), sideOf("other", signal)]);
   if (signal.aborted) return;
+  if (base && other) {
+    const { base_cycle: baseCycle, cycle } = withBothCycles(choice, base, other);
+    if (baseCycle !== choice.base_cycle || cycle !== choice.cycle) {
+      choice = { ...choice, base_cycle: baseCycle, cycle };
+      history.replaceState(null, "", addressOf(choice));
+      return show();
+    }
+  }
   byId("compare-options").hidden = !base || !other || areSnapshots(base, other);
   if (base && other) await compare(base, other, signal);
   else {
@@ -94,17 +117,22 @@ async function sideOf(side, signal) {
   const [problem, name, about, steps] = [byId(`compare-${side}-problem`), byId(`compare-${side}-name`), byId(`compare-${side}-about`), byId(`compare-${side}-steps`)];
   hideProblem(problem);
   byId(`compare-${side}-steps-label`).hidden = true;
+  byId(`compare-${side}-cycle-label`).hidden = true;
   if (!id) {
     name.replaceChildren(el("span", { class: "muted" }, "not chosen"));
     setText(about, "");
     return null;
   }
   try {
-    const target = targets.get(id) ?? (await readTarget(id, (known, progress) => showProgress(name, about, known, progress), signal));
-    targets.set(id, target);
+    const cycle = choice[cycleField(side)];
+    const key = `${id} ${cycle}`;
+    const target = targets.get(key) ?? (await readTarget(id, cycle, (known, progress) => showProgress(name, about, known, progress), signal));
+    targets.set(key, target);
     if (signal.aborted) return null;
     name.replaceChildren(el("a", { href: target.href }, target.name));
     setText(about, `${target.kind === "run" ? "Run" : "Trace"} · ${target.about}`);
+    showCycles(byId(`compare-${side}-cycle`), target, cycle);
+    byId(`compare-${side}-cycle-label`).hidden = target.cycles.length < 2;
     showSteps(steps, target, choice[stepsField(side)]);
     byId(`compare-${side}-steps-label`).hidden = steps.options.length < 2;
     return target;
@@ -127,6 +155,16 @@ async function sideOf(side, signal) {
 function showProgress(name, about, known, progress) {
   setText(name, known);
   setText(about, `Being read: ${progress}. It is compared once it is ready.`);
+}
+
+/**
+ * @param {HTMLSelectElement} select
+ * @param {Target} target
+ * @param {string} chosen
+ */
+function showCycles(select, { cycles, cycleNames }, chosen) {
+  select.replaceChildren(new Option("all", ""), ...cycles.map((cycle, index) => new Option(cycleNames[index], cycle)));
+  select.value = chosen;
 }
 
 /**

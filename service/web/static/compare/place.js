@@ -2,13 +2,13 @@
 
 /**
  * @typedef {{
- *   base: string, other: string, base_steps: string, steps: string, show: string, by: string, threshold_pct: string,
- *   least_ms: string,
- * }} Choice `base` and `other` are ids of traces or runs; `base_steps` and `steps` are numbers of steps, or empty for all
+ *   base: string, other: string, base_steps: string, steps: string, base_cycle: string, cycle: string, show: string,
+ *   by: string, threshold_pct: string, least_ms: string,
+ * }} Choice `base` and `other` are ids of traces or runs; steps and cycles are numbers, or empty for all
  */
 
 /** @type {Choice} */
-const DEFAULTS = { base: "", other: "", base_steps: "", steps: "", show: "", by: "step", threshold_pct: "5", least_ms: "0.001" };
+const DEFAULTS = { base: "", other: "", base_steps: "", steps: "", base_cycle: "", cycle: "", show: "", by: "step", threshold_pct: "5", least_ms: "0.001" };
 
 const MEASURES = ["step", "total", "mean"];
 
@@ -28,4 +28,22 @@ export function addressOf(choice) {
   const wanted = Object.entries(choice).filter(([name, value]) => value !== DEFAULTS[/** @type {keyof Choice} */ (name)]);
   url.search = new URLSearchParams(wanted).toString();
   return url.href;
+}
+
+/**
+ * The choice with a cycle of both sides if there is one of either: a cycle is compared with a cycle. Where both have the
+ * number, it is the same.
+ * @param {Choice} choice
+ * @param {{ cycles: string[] }} base
+ * @param {{ cycles: string[] }} other
+ * @returns {Choice}
+ */
+export function withBothCycles(choice, base, other) {
+  /**
+   * @param {string} chosen
+   * @param {{ cycles: string[] }} side
+   */
+  const like = (chosen, { cycles }) => (chosen === "" || cycles.length < 2 ? "" : cycles.includes(chosen) ? chosen : cycles[0]);
+  const { base_cycle: baseCycle, cycle } = choice;
+  return { ...choice, base_cycle: baseCycle || like(cycle, base), cycle: cycle || like(baseCycle, other) };
 }

@@ -31,6 +31,12 @@ const stepsOf = ({ base_steps: base, steps }) => ({
 });
 
 /**
+ * The chosen cycles of both sides as parameters.
+ * @param {Choice} choice
+ */
+const cyclesOf = ({ base_cycle: base, cycle }) => ({ ...(base && { base_cycle: base }), ...(cycle && { cycle }) });
+
+/**
  * The address of the comparison; that of two memory snapshots has no parameters but the steps.
  * @param {Target} base
  * @param {Target} other
@@ -38,7 +44,7 @@ const stepsOf = ({ base_steps: base, steps }) => ({
  */
 export function addressOfAnswer(base, other, choice) {
   const [analysis, parameters] = areSnapshots(base, other) ? ["compare_snapshots", stepsOf(choice)] : ["compare", parametersOf(choice)];
-  return `${api(other.kind === "run" ? "groups" : "traces", other.id, "analysis", analysis)}?${new URLSearchParams({ base: base.id, ...parameters })}`;
+  return `${api(other.kind === "run" ? "groups" : "traces", other.id, "analysis", analysis)}?${new URLSearchParams({ base: base.id, ...cyclesOf(choice), ...parameters })}`;
 }
 
 /**

@@ -17,37 +17,47 @@ const MARGIN = 2n; // lengths of a collective that its link shows on each side o
 const RANK_COLUMNS = ["rank", "straggler", "late_ns", "late_at_launch_ns", "late_cause", "waited_for_ns", "wait_ns", "transfer_ns", "times_last", "last_pct", "collectives"];
 const COLLECTIVE_COLUMNS = ["step", "seq", "collective", "dtype", "size_bytes", "duration_ns", "mean_wait_ns", "start_skew_ns", "last_rank", "late_cause", "bus_gb_per_s", "group_description", "group_size", "note"];
 
+/** @typedef {{ id: string, traces: GroupRank[], cycle: Int | null }} Run `traces` are those of a cycle; `cycle` is its number if the run has several */
+
 /**
- * Fill the panels of a run whose traces are ready.
- * @param {Group} group
+ * Fill the panels of a run, or of a cycle of it, whose traces are ready.
+ * @param {Run} run
+ * @param {AbortSignal} signal
  */
-export async function startAnalyses(group) {
-  const traces = new Map(group.ranks.toReversed().map(({ rank, trace }) => [String(rank), trace])); // the first of each rank
+export async function startAnalyses(run, signal) {
+  const traces = new Map(run.traces.toReversed().map(({ rank, trace }) => [String(rank), trace])); // not the memory snapshot of a rank
   /** @param {Value} rank */
-  const traceOf = (rank) => traces.get(String(rank)) ?? (group.ranks.length === 1 ? group.ranks[0].trace : null);
-  const [steps, collectives] = await Promise.all([
-    fill("run-steps-body", group, "steps", ["steps"]),
-    fill("run-waits-body", group, "collectives", ["collectives", "ranks", "steps"]),
-    showTime(group, traceOf),
-    showAdvice(group, traceOf),
-  ]);
-  const show = () => showMeasure(byId("run-measure").value, { steps, collectives }, traceOf);
-  byId("run-measure").addEventListener("change", show);
-  show();
-  showWaits(collectives, traceOf);
+  const traceOf = (rank) => traces.get(String(rank)) ?? (run.traces.length === 1 ? run.traces[0].trace : null);
+  try {
+    const [steps, collectives] = await Promise.all([
+      fill("run-steps-body", run, "steps", ["steps"], signal),
+      fill("run-waits-body", run, "collectives", ["collectives", "ranks", "steps"], signal),
+      showTime(run, traceOf, signal),
+      showAdvice(run, traceOf, signal),
+    ]);
+    const show = () => showMeasure(byId("run-measure").value, { steps, collectives }, traceOf);
+    byId("run-measure").addEventListener("change", show, { signal });
+    show();
+    showWaits(collectives, traceOf);
+  } catch (error) {
+    if (error.name !== "AbortError") throw error; // another cycle was chosen
+  }
 }
 
 /**
  * Request an analysis of the run. Until it is there, and if it fails, the panel says so.
  * @param {string} panel
- * @param {Group} group
+ * @param {Run} run
  * @param {string} name
  * @param {string[]} tables the tables that the panel shows
+ * @param {AbortSignal} signal
  */
-async function fill(panel, { id }, name, tables) {
+async function fill(panel, { id, cycle }, name, tables, signal) {
   byId(panel).replaceChildren(el("p", { class: "muted" }, "Reading all ranks …"));
   try {
-    const answer = await answerOf(`${api("groups", id, "analysis", name)}?${new URLSearchParams(tables.map((table) => ["table", table]))}`);
+    const wanted = new URLSearchParams(tables.map((table) => ["table", table]));
+    if (cycle !== null) wanted.set("cycle", String(cycle));
+    const answer = await answerOf(`${api("groups", id, "analysis", name)}?${wanted}`, { signal });
     byId(panel).replaceChildren();
     return answer;
   } catch (error) {
@@ -60,22 +70,24 @@ async function fill(panel, { id }, name, tables) {
 }
 
 /**
- * @param {Group} group
+ * @param {Run} run
  * @param {(rank: Value) => string | null} traceOf
+ * @param {AbortSignal} signal
  */
-async function showTime(group, traceOf) {
-  const answer = await fill("run-time", group, "temporal_breakdown", ["breakdown"]);
+async function showTime(run, traceOf, signal) {
+  const answer = await fill("run-time", run, "temporal_breakdown", ["breakdown"], signal);
   if (answer === null) return none("run-time", "No work ran on a GPU in these traces.");
   const devices = recordsOf(answer.tables.breakdown);
   byId("run-time").replaceChildren(deviceTime(devices, { barsMax: BARS_MAX, hrefOf: ({ rank }) => pageOf(traceOf(rank) ?? "") }));
 }
 
 /**
- * @param {Group} group
+ * @param {Run} run
  * @param {(rank: Value) => string | null} traceOf
+ * @param {AbortSignal} signal
  */
-async function showAdvice(group, traceOf) {
-  const answer = await fill("run-advice", group, "recommendations", ["recommendations", "evidence", "checks"]);
+async function showAdvice(run, traceOf, signal) {
+  const answer = await fill("run-advice", run, "recommendations", ["recommendations", "evidence", "checks"], signal);
   if (answer === null) return;
   byId("run-advice").replaceChildren(
     ...adviceOf(answer, ({ rank }) => {
