@@ -41,7 +41,7 @@ TargetArgument = Annotated[
     ),
 ]
 CycleOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Only the traces of this cycle, numbered from 0.")
+    int | None, typer.Option(min=0, metavar="N", help="Only the traces of this cycle; the first is 0.")
 ]
 BaseCycleOption = Annotated[
     int | None,

@@ -1,8 +1,10 @@
 """The page of a group shows the ranks of a run, merges them, and deletes them together."""
 
+import json
 import re
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -10,7 +12,10 @@ from playwright.sync_api import Page, expect
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 from tests.waiting import PATIENCE_S
+from tests.web.conftest import OpenContext
 from tests.web.folds import unfold
+from tests.web.look import faint_texts, overhang, serious_violations
+from tests.web.npm_scripts import AXE
 
 _numbers = count(1)
 
@@ -119,6 +124,38 @@ def test_page_shows_one_cycle_of_a_group(page: Page, server: Server, cycles: str
     page.goto(f"{server.url}/groups/{cycles}?cycle=1")
     expect(choice).to_have_value("1")
     expect(columns.first).to_have_attribute("data-column", "13")
+
+
+def test_collectives_of_another_cycle_are_not_left_on_the_page(page: Page, server: Server) -> None:
+    late = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "pid": 0, "tid": 7, "dur": 100}
+    args = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": 1, "device": 0, "stream": 7}
+    alone = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "dur": 100}
+    for rank in range(2):
+        for start, event in ((1000, {**late, "args": args}), (9000, {**alone, "args": {"device": 0, "stream": 7}})):
+            whole = {"ph": "X", "cat": "cpu_op", "name": "step", "pid": 1, "tid": 1, "ts": start, "dur": 2000}
+            events = [whole, {**event, "ts": start + 400 * rank}]
+            content = json.dumps({"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}).encode()
+            query: dict[str, str | int] = {"wait": PATIENCE_S, "group": "collectives in one cycle"}
+            trace = server.api.put(f"/traces/rank{rank}.{start}.json", params=query, content=content).json()
+    page.goto(f"{server.url}/groups/{trace['group']['id']}")
+    expect(page.get_by_test_id("waits-note")).to_contain_text("The clocks of the ranks differ")
+    page.get_by_test_id("cycle").select_option("1")
+    expect(page.get_by_test_id("run-collectives")).to_contain_text("The ranks have no collectives.")
+    expect(page.get_by_test_id("waits-note")).to_have_count(0)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
+def test_pages_of_several_cycles_fit_and_break_no_serious_rule(
+    open_context: OpenContext, server: Server, cycles: str, width: int, scheme: Any
+) -> None:
+    page = open_context(width, scheme).new_page()
+    for path in (f"groups/{cycles}?cycle=1", f"compare?base=run:{cycles}&other=run:{cycles}&base_cycle=0&cycle=1"):
+        page.goto(f"{server.url}/{path}")
+        expect(page.locator("tbody tr").first).to_be_visible()
+        assert overhang(page) == 0
+        assert faint_texts(page) == []
+        if AXE.path.exists():
+            assert serious_violations(page) == []
 
 
 def test_chosen_cycle_of_a_group_is_merged(page: Page, server: Server, cycles: str) -> None:

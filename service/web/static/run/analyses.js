@@ -28,6 +28,7 @@ export async function startAnalyses(run, signal) {
   const traces = new Map(run.traces.toReversed().map(({ rank, trace }) => [String(rank), trace])); // not the memory snapshot of a rank
   /** @param {Value} rank */
   const traceOf = (rank) => traces.get(String(rank)) ?? (run.traces.length === 1 ? run.traces[0].trace : null);
+  for (const panel of ["run-waits-notes", "run-collectives-body"]) byId(panel).replaceChildren(); // those of another cycle
   try {
     const [steps, collectives] = await Promise.all([
       fill("run-steps-body", run, "steps", ["steps"], signal),
