@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from service.cutting.inputs import kind_of
 from service.engine.load_report import NO_REPORT
 from service.engine.session import Session
 from service.http import shapes
@@ -189,6 +190,7 @@ def group_object(group: Group, report: RankReport) -> shapes.Group:
         shapes.GroupRank(
             rank=summary.rank,
             cycle=membership.cycle,
+            kind=kind_of(trace.summary) if trace.summary else None,
             world_size=summary.world_size,
             host=summary.host,
             trace=trace.id,

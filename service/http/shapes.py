@@ -725,6 +725,7 @@ class GroupRank(Shape):
 
     rank: int | None = Field(description="the rank, if the trace has it")
     cycle: int | None = Field(description="turn of the profiler's schedule, from 0; null until the trace is read")
+    kind: InputKind | None = Field(description="what recorded it; null until the trace is read")
     world_size: int | None = Field(description="number of ranks of the run, if the trace has it")
     host: str | None = Field(description="the name of the machine that wrote it, if the trace has it")
     trace: str = Field(description="the id of the trace")

@@ -173,6 +173,7 @@ interface GroupRank {
   state: string;
   rank: Int | null;
   cycle: Int | null;
+  kind: string | null;
   host: string | null;
   events: Int;
   size: Int;

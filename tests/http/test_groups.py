@@ -197,10 +197,10 @@ def cycles(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_group_lists_its_cycles_and_their_missing_ranks(server: Server, cycles: str) -> None:
     group = shapes.Group.model_validate(server.api.get(f"/groups/{cycles}").json())
 
-    assert [(rank.rank, rank.cycle, rank.name) for rank in group.ranks] == [
-        (0, 0, "a.json"),
-        (1, 0, "c.json"),
-        (0, 1, "b.json"),
+    assert [(rank.rank, rank.cycle, rank.kind, rank.name) for rank in group.ranks] == [
+        (0, 0, "trace", "a.json"),
+        (1, 0, "trace", "c.json"),
+        (0, 1, "trace", "b.json"),
     ]
     assert group.cycles_by == "steps"
     assert [(cycle.cycle, cycle.ranks, cycle.missing, cycle.first_step, cycle.last_step) for cycle in group.cycles] == [

@@ -1,4 +1,4 @@
-"""Traces that are merged are of one cycle, or parts of one trace."""
+"""Traces that are merged are of one cycle, of several kinds, or parts of one trace."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -50,3 +50,10 @@ def test_parts_of_one_trace_are_no_cycles(cycles: list[Source], tmp_path: Path) 
     assert mergeable([*parts, cycles[1]], None, itself) == [*parts, cycles[1]]
     with pytest.raises(CannotMerge):
         mergeable([*parts, cycles[2]], None, itself)
+
+
+def test_inputs_of_other_kinds_are_no_cycles(cycles: list[Source]) -> None:
+    exports = [replace(source, summary=replace(source.summary, format="sqlite")) for source in cycles[:2]]
+    assert mergeable([*cycles[2:], *exports], None, itself) == [*cycles[2:], *exports]
+    with pytest.raises(CannotMerge, match="the cycles 0"):
+        mergeable([*cycles, *exports], None, itself)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.pftrace import content, program
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 from tests.waiting import PATIENCE_S
@@ -134,9 +135,9 @@ def test_collectives_of_another_cycle_are_not_left_on_the_page(page: Page, serve
         for start, event in ((1000, {**late, "args": args}), (9000, {**alone, "args": {"device": 0, "stream": 7}})):
             whole = {"ph": "X", "cat": "cpu_op", "name": "step", "pid": 1, "tid": 1, "ts": start, "dur": 2000}
             events = [whole, {**event, "ts": start + 400 * rank}]
-            content = json.dumps({"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}).encode()
+            body = json.dumps({"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}).encode()
             query: dict[str, str | int] = {"wait": PATIENCE_S, "group": "collectives in one cycle"}
-            trace = server.api.put(f"/traces/rank{rank}.{start}.json", params=query, content=content).json()
+            trace = server.api.put(f"/traces/rank{rank}.{start}.json", params=query, content=body).json()
     page.goto(f"{server.url}/groups/{trace['group']['id']}")
     expect(page.get_by_test_id("waits-note")).to_contain_text("The clocks of the ranks differ")
     page.get_by_test_id("cycle").select_option("1")
@@ -166,6 +167,23 @@ def test_chosen_cycle_of_a_group_is_merged(page: Page, server: Server, cycles: s
     expect(made).to_have_text("merged-cycle1.pt.trace.json.gz")
     trace = server.api.get(f"/traces/{str(made.get_attribute('href')).rpartition('/')[2]}").json()
     assert [rank["name"] for rank in trace["ranks"]] == ["rank0.13.json", "rank1.13.json"]
+
+
+def test_inputs_of_several_kinds_of_a_rank_are_merged_together(page: Page, server: Server, tmp_path: Path) -> None:
+    for rank in range(2):
+        shape = TraceShape(rank=rank, world_size=2, seed=next(_numbers))
+        kineto = write_trace(tmp_path / f"rank{rank}.json", shape).read_bytes()
+        for name, body in ((f"rank{rank}.json", kineto), (f"rank{rank}.pftrace", content(program()))):
+            query: dict[str, str | int] = {"wait": PATIENCE_S, "group": "of two profilers"}
+            trace = server.api.put(f"/traces/{name}", params=query, content=body).json()
+    page.goto(f"{server.url}/groups/{trace['group']['id']}")
+    expect(page.get_by_test_id("cycle")).to_be_visible()
+    page.get_by_test_id("merge-align").select_option("none")
+    expect(page.get_by_test_id("group-merge")).to_have_text("Merge 2 ranks")
+    page.get_by_test_id("group-merge").click()
+    made = page.get_by_test_id("job-made").get_by_role("link")
+    trace = server.api.get(f"/traces/{str(made.get_attribute('href')).rpartition('/')[2]}").json()
+    assert [[beside["kind"] for beside in rank["beside"]] for rank in trace["ranks"]] == [["perfetto"], ["perfetto"]]
 
 
 def test_group_of_one_cycle_offers_no_choice_of_it(page: Page, server: Server, run: tuple[str, list[str]]) -> None:

@@ -15,7 +15,7 @@ from service.jobs.children.tasks.datasets import DatasetStatus
 from service.store.file_import import Mode
 from service.trace.piece import Align, By
 from service.trace.selection_fields import Args, Straddle, ViewSource
-from service.trace.summary import ExternalIdKind
+from service.trace.summary import ExternalIdKind, InputKind
 
 SCHEMA_NAMES = {"State": "TraceState", "Scope": "TokenScope"}
 """Names of schemas whose classes have names that are clear only within their modules."""
@@ -46,6 +46,7 @@ _SHARED: dict[str, tuple[Any, ...]] = (
             "EventArgs": Args,
             "ExternalIdKind": ExternalIdKind,
             "ImportMode": Mode,
+            "InputKind": InputKind,
             "JobPriority": JobPriority,
             "ReportFormat": ReportForm,
             "SplitBy": By,

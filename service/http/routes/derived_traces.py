@@ -35,7 +35,7 @@ ALIGN_DESCRIPTION = "how to align the clocks: not at all, by `baseTimeNanosecond
 
 Cycle = Annotated[int, Field(ge=0, strict=True)] | None
 CYCLE_FIELD = Field(
-    None, description="only the traces of this cycle, by its number; needed if they are of several cycles"
+    None, description="only the traces of this cycle, by its number; needed if a rank has two traces of one kind"
 )
 
 JOB: dict[int | str, dict[str, Any]] = {
@@ -193,7 +193,7 @@ async def merge_traces(
     The names of processes have their rank, and ids that several ranks use are made distinct. `ranks` of the new trace
     has the shift of each clock, and how far apart the collectives still end. Returns 202 with the job.
 
-    Traces of several cycles are refused with 422, unless ``cycle`` chooses one.
+    Two traces of one rank and kind are of two cycles, of which ``cycle`` chooses one; without it, they are 422.
     """
     if len(set(merge.traces)) < len(merge.traces):
         raise CannotMerge("A trace can't be merged with itself.")

@@ -8,7 +8,7 @@ import { JobView } from "./job.js";
 import { poll } from "./poll.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { startAnalyses } from "./run/analyses.js";
-import { chooseCycle, fillCycles, namedCycle, ranksOf as numberOfRanks, shownCycle, shownTraces } from "./run/cycle.js";
+import { chooseCycle, fillCycles, mergedOf, namedCycle, ranksOf as numberOfRanks, shownTraces } from "./run/cycle.js";
 import { isFinal } from "./state.js";
 
 const MISSING_MAX = 24; // missing ranks that are listed
@@ -45,7 +45,7 @@ const job = new JobView(`merge of group ${id}`, {
 byId("merge-job").replaceChildren(job.element);
 byId("merge-run").addEventListener("click", () => {
   if (group && byId("merge-run").getAttribute("aria-disabled") !== "true") {
-    job.start(api("groups", id, "merge"), { align: byId("merge-align").value, cycle: namedCycle(group) });
+    job.start(api("groups", id, "merge"), { align: byId("merge-align").value, cycle: mergedOf(group).cycle });
   }
 });
 byId("cycle").addEventListener("change", () => {
@@ -92,11 +92,11 @@ function show(now) {
  * @param {Group} now
  */
 function showCycle(now) {
-  const [traces, cycle] = [shownTraces(now), shownCycle(now)];
+  const [traces, merged] = [shownTraces(now), mergedOf(now).traces];
   const isRead = now.ranks.every((rank) => rank.state === "ready");
   fillCycles(byId("cycle"), now);
-  setText(byId("merge-run"), `Merge ${plural((cycle && numberOfRanks([cycle])) || traces.length, "rank")}`);
-  byId("merge-run").disabled = traces.length < 2 || !isRead;
+  setText(byId("merge-run"), `Merge ${plural(new Set(merged.map(({ rank, trace }) => (rank === null ? trace : String(rank)))).size, "rank")}`);
+  byId("merge-run").disabled = merged.length < 2 || !isRead;
   const named = namedCycle(now);
   byId("report").href = `${api("groups", id, "report")}${named === null ? "" : `?cycle=${named}`}`;
   byId("compare-with").href = `${root}/compare?base=run:${id}${named === null ? "" : `&base_cycle=${named}`}`;

@@ -63,3 +63,15 @@ export function chooseCycle(number) {
  * @param {Cycle[]} cycles
  */
 export const ranksOf = (cycles) => new Set(cycles.flatMap(({ ranks }) => ranks.map(String))).size;
+
+/**
+ * What a merge takes: the traces of the shown cycle. If the traces of each rank are of different kinds, such as a trace and
+ * a memory snapshot, it takes all of them.
+ * @param {Group} run
+ * @returns {{ traces: GroupRank[], cycle: Int | null }} `cycle` is the number that the request has to name
+ */
+export function mergedOf(run) {
+  const inputs = new Set(run.ranks.map(({ rank, kind }) => `${rank} ${kind}`));
+  const isDistinct = inputs.size === run.ranks.length;
+  return isDistinct ? { traces: run.ranks, cycle: null } : { traces: shownTraces(run), cycle: namedCycle(run) };
+}
