@@ -79,7 +79,8 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
     schema = SCHEMA.with_metadata({_EXTERNAL_IDS: matches.external_ids.encode()})
     with disk_errors(), (columns / ATTRIBUTION).open("wb") as file:
         with pq.ParquetWriter(
-            file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS
+            file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS,
+            write_statistics=[*_INTS],
         ) as writer:  # fmt: skip
             for links, table in _tables(matches, StepClock(summary)):
                 writer.write_table(table, row_group_size=_ROW_GROUP)
