@@ -109,7 +109,7 @@ class Jobs(Resource):
             cycle: number of the cycle to merge, if the traces are of several cycles.
 
         Raises:
-            SelectionError: the traces are of several cycles, and none is chosen (``ambiguous_cycle``), or they do not
+            SelectionError: the traces are of several cycles, and none is chosen (``cannot_merge``), or they do not
                 have the chosen one (``unknown_cycle``).
         """
         body = {"traces": list(map(id_of, traces)), "align": align, "ranks": None if ranks is None else list(ranks)}

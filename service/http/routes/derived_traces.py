@@ -211,8 +211,8 @@ def _of_cycle(merge: MergeRequest, services: Services) -> tuple[list[str], list[
     """Return the ids of the traces to merge, and their ranks if these are given; see `mergeable`.
 
     Raises:
-        UnknownCycle, AmbiguousCycle: see `mergeable`.
-        CannotMerge: the chosen cycle has only one trace.
+        UnknownCycle: see `mergeable`.
+        CannotMerge: see `mergeable`, or the chosen cycle has only one trace.
     """
     ranks: Sequence[int | None] = merge.ranks or [None] * len(merge.traces)
     pairs = [
