@@ -77,7 +77,7 @@ CASES: list[tuple[By | None, int | None, Chosen]] = [
     ("parts", 4, {}),
     ("parts", 3, {"straddle": "start", "closure": {"metadata": False}}),
     ("parts", 5, {"straddle": "clip"}),
-    ("duration", 3_000_000, {"straddle": "start"}),
+    ("duration", 300_000, {"straddle": "start"}),
     ("size", 60_000, {}),
     ("size", 40_000, {"straddle": "clip"}),
 ]
