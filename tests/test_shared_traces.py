@@ -47,8 +47,10 @@ def golden(path: Path) -> dict[str, Any] | None:
 
 
 def exact_bounds(events: list[dict[str, Any]]) -> tuple[int, int]:
-    """Return the start and end in ns of all events with a time, by plain decimal arithmetic."""
-    timed = [event for event in events if event["ph"] not in TIMELESS_PHASES]
+    """Return the start and end in ns of all recorded events with a time, by plain decimal arithmetic."""
+    timed = [
+        event for event in events if event["ph"] not in TIMELESS_PHASES and event.get("name") != "Record Window End"
+    ]
     ends = [Decimal(event["ts"]) + Decimal(event.get("dur", 0)) for event in timed]
     return int(min(Decimal(event["ts"]) for event in timed) * 1000), int(max(ends) * 1000)
 

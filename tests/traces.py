@@ -69,7 +69,7 @@ class Expected:
     counts: dict[str, int]  # by "ph|cat"; cat is empty if absent
     events: int
     start_ns: int  # first ts of all X and i events
-    end_ns: int  # last ts + dur of these events
+    end_ns: int  # last ts + dur of these events, without the mark of the record window
     base_ns: int | None
     streams: list[str]  # "device/stream" of all kernels, copies and sets
     devices: list[int]
@@ -88,7 +88,8 @@ def expected(shape: TraceShape) -> Expected:
         for key, count in Counter(map(_key, step.events)).items():
             counts[key] += count * rounds
     # the opening and closing events start before all steps and end after them
-    timed = [event for event in [*plan.opening, *plan.closing] if event["ph"] in "Xi"]
+    around = [*plan.opening, *plan.closing]
+    timed = [event for event in around if event["ph"] in "Xi" and event.get("name") != "Record Window End"]
     gpu = {
         (event["pid"], event["tid"])
         for step in plan.variants[: shape.steps]

@@ -66,11 +66,11 @@ def as_written(text: bytes | str) -> Any:
 
 
 def spans(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Return start and end in ns of each event with a time, computed exactly from fractions."""
+    """Return start and end in ns of each recorded event with a time, computed exactly from fractions."""
     return [
         (int(Fraction(e["ts"]) * 1000), int((Fraction(e["ts"]) + Fraction(e.get("dur", 0))) * 1000))
         for e in events
-        if e["ph"] not in TIMELESS_PHASES
+        if e["ph"] not in TIMELESS_PHASES and e.get("name") != "Record Window End"
     ]
 
 
