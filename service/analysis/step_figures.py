@@ -74,8 +74,13 @@ TABLES: dict[str, Columns] = {
     "operators": _OPERATORS,
     "collectives": _COLLECTIVES,
 }
+_NAMES_SQL = """
+CREATE OR REPLACE TEMP TYPE work_names AS ENUM (
+    SELECT DISTINCT name FROM device_events WHERE name NOTNULL ORDER BY name
+)
+"""
 _WORK_SQL = f"""
-SELECT step, kind::VARCHAR AS kind, type::VARCHAR AS type, name, count(*) AS count,
+SELECT step, kind::VARCHAR AS kind, type::VARCHAR AS type, name::work_names AS name, count(*) AS count,
     least(sum(dur_ns), {2**63 - 1})::BIGINT AS sum_ns, max(dur_ns) AS max_ns
 FROM work WHERE step NOTNULL GROUP BY ALL ORDER BY step, sum_ns DESC, kind, name, type
 """
@@ -165,6 +170,7 @@ def _work(scope: Scope) -> pa.Table:
     if not scope.has_work:
         return table_of(_WORK, _empty(_WORK))
     scope.define_work(WorkParameters())
+    scope.db.execute(_NAMES_SQL)
     return _ranked(_WORK, scope, scope.table(_WORK_SQL))
 
 

@@ -143,7 +143,7 @@ def test_idle_breakdown_does_not_apply_without_gaps_or_gpu_work(ask: Ask) -> Non
 def test_gaps_equal_plain_python(ask: Ask, work_items: list[tuple[int, int, int, int, bool]]) -> None:
     trace: list[dict[str, Any]] = []
     expected: dict[tuple[int, str], list[int]] = {}
-    for correlation, (start, dur, launch, stream, has_launch) in enumerate(work_items):
+    for correlation, (start, dur, launch, stream, has_launch) in enumerate(work_items, 1):
         if has_launch:
             trace.append(call(launch, correlation))
         trace.append(work(start, dur, stream=stream, correlation=correlation))

@@ -232,7 +232,9 @@ class Scope:
     def _read_slices(self) -> "Slices":
         from service.analysis.facts.slices import read_slices  # noqa: PLC0415 - loads numba, which the server does without
 
-        return read_slices(self._events(), self._slice_counts)
+        slices = read_slices(self._events(), self._slice_counts)
+        self.cached("names", lambda: slices.names)
+        return slices
 
     def define_device_events(self) -> None:
         """Create the view ``device_events`` of work on devices, unless it exists.
