@@ -1,6 +1,5 @@
 """The file of a trace's links and work: written once, read by every cut and analysis of the trace."""
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from service.attribution.link_builder import COLUMNS, LinkBuilder
-from service.attribution.links import RULES, Links
+from service.attribution.links import RULES, Links, external_ids_in_summary
 from service.attribution.matching import Matches, Read
 from service.attribution.nesting import NONE, Flags
 from service.attribution.rank_steps import encoded, steps_with_work
 from service.attribution.steps import NO_STEP, StepClock
 from service.attribution.work import FIELDS, LAUNCH
 from service.store.column_files import ColumnFolder, ParquetColumns
-from service.store.folder import ATTRIBUTION, EVENTS, disk_errors, unreadable
+from service.store.folder import ATTRIBUTION, EVENTS, new_file, unreadable
 from service.store.parts import Parts
 from service.trace.selection import ALWAYS, Interval
 from service.trace.summary import Attribution, ExternalIdKind, Summary
@@ -77,19 +76,38 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
     """
     counts = np.zeros(len(RULES), np.int64)
     schema = SCHEMA.with_metadata({_EXTERNAL_IDS: matches.external_ids.encode()})
-    with disk_errors(), (columns / ATTRIBUTION).open("wb") as file:
-        with pq.ParquetWriter(
-            file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS,
-            write_statistics=[*_INTS],
-        ) as writer:  # fmt: skip
-            for links, table in _tables(matches, StepClock(summary)):
-                writer.write_table(table, row_group_size=_ROW_GROUP)
-                counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
-            writer.add_key_value_metadata({_STEPS: encoded(steps_with_work(summary, matches.work_times()))})
-        file.flush()
-        os.fsync(file.fileno())
+    with new_file(columns / ATTRIBUTION) as file, pq.ParquetWriter(
+        file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS,
+        write_statistics=[*_INTS],
+    ) as writer:  # fmt: skip
+        for links, table in _tables(matches, StepClock(summary)):
+            writer.write_table(table, row_group_size=_ROW_GROUP)
+            counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
+        writer.add_key_value_metadata({_STEPS: encoded(steps_with_work(summary, matches.work_times()))})
     rules = {rule: count for rule, count in zip(RULES, counts.tolist(), strict=True) if count}
     return {"external_ids": matches.external_ids, "rules": rules}
+
+
+def rewrite_links(columns: Path, summary: Summary) -> None:
+    """Write the file of a trace's links anew, which an earlier version wrote without the fields of work.
+
+    Args:
+        columns: folder of the trace's columns.
+        summary: the trace's summary with complete lists.
+
+    Raises:
+        DiskFull: the disk has no room for the file.
+        ExportFailed: the events can't be read.
+    """
+    with closing(Parts(columns / EVENTS)) as parts:
+        write_links(columns, summary, _matched(parts.read, external_ids_in_summary(summary)))
+
+
+def _matched(read: Read, external_ids: ExternalIdKind) -> Matches:
+    builder = LinkBuilder()
+    for part in read(COLUMNS):
+        builder.add(part)
+    return builder.match(read, external_ids)
 
 
 def device_slices(read: Read, clock: StepClock, external_ids: ExternalIdKind) -> pa.Table:
@@ -100,10 +118,7 @@ def device_slices(read: Read, clock: StepClock, external_ids: ExternalIdKind) ->
         clock: steps of the trace.
         external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
     """
-    builder = LinkBuilder()
-    for part in read(COLUMNS):
-        builder.add(part)
-    matches = builder.match(read, external_ids)
+    matches = _matched(read, external_ids)
     tables = pa.concat_tables(table for _, table in _tables(matches, clock))
     return tables.replace_schema_metadata({_EXTERNAL_IDS: matches.external_ids})
 

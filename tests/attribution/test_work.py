@@ -1,4 +1,4 @@
-"""Traces whose file of links lacks the fields of work, or which have no such file, answer the same."""
+"""Traces whose file of links lacks the fields of work answer the same, and their first question writes them."""
 
 import gzip
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.attribution.file import has_work, links_of
 from service.attribution.work import FIELDS, LAUNCH
 from service.store.folder import ATTRIBUTION
-from service.trace.errors import ExportFailed
+from service.trace.errors import DiskFull, ExportFailed
 from tests.conftest import DATA, SHARED
 from tests.cutting.test_cut import ingested
 
@@ -57,10 +57,23 @@ def without_fields(file: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.partition(".")[0])
-def test_traces_without_the_fields_of_work_answer_the_same(path: Path, tmp_path: Path) -> None:
+def test_traces_without_the_fields_of_work_answer_the_same(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with_fields = answers(path, tmp_path / "new", lambda file: None)
+    files = [tmp_path / name / "trace" / "columns" / ATTRIBUTION for name in ("new", "old", "none")]
     assert answers(path, tmp_path / "old", without_fields) == with_fields
     assert answers(path, tmp_path / "none", Path.unlink) == with_fields
+    assert all(has_work(file.parent) for file in files)
+    new, old, none = (pq.read_table(file).to_pydict() for file in files)
+    assert new == old == none
+
+    def full(*_: Any) -> None:
+        raise DiskFull("no room")
+
+    monkeypatch.setattr("service.attribution.file.rewrite_links", full)
+    assert answers(path, tmp_path / "full", without_fields) == with_fields
+    assert "can't be written: no room" in caplog.text
 
 
 def test_damaged_file_is_named(tmp_path: Path) -> None:

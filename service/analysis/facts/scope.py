@@ -1,5 +1,6 @@
 """The view that a question has of one rank: its events as views of a database, in bounded memory."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -18,10 +19,12 @@ from service.store.export import parsed_envelope
 from service.store.folder import ATTRIBUTION, EVENTS
 from service.store.steps import steps_in
 from service.streaming.schema import SCHEMA
-from service.trace.errors import ExportFailed
+from service.trace.errors import DiskFull, ExportFailed
 from service.trace.kernel_names import communicates
 from service.trace.selection import Selection
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, PYTHON_CATEGORY, Step
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
@@ -246,11 +249,11 @@ class Scope:
         self.cached("device events", self._define_device_events)
 
     def _define_device_events(self) -> None:
-        from service.attribution.file import device_slices, has_work  # noqa: PLC0415 - loads numba, which the server does without
+        from service.attribution.file import device_slices  # noqa: PLC0415 - loads numba, which the server does without
         from service.attribution.links import external_ids_in_summary  # noqa: PLC0415 - likewise
         from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
 
-        if not self.is_selection and has_work(self.columns):
+        if not self.is_selection and self._has_file_of_work():
             name = str(self.columns / ATTRIBUTION).replace("'", "''")
             self.db.execute("CREATE VIEW device_events AS " + _DEVICE_EVENTS.format(slices=f"read_parquet('{name}')"))
             return
@@ -258,6 +261,21 @@ class Scope:
         self.db.register("slices_read", device_slices(self._parts, clock, external_ids_in_summary(self.summary)))
         self.db.execute("CREATE TABLE device_events AS " + _DEVICE_EVENTS.format(slices="slices_read"))
         self.db.unregister("slices_read")
+
+    def _has_file_of_work(self) -> bool:
+        """Write the file of links anew if an earlier version wrote it; return False if it can't be written."""
+        from service.attribution.file import has_work, rewrite_links  # noqa: PLC0415 - loads numba
+
+        if has_work(self.columns):
+            return True
+        try:
+            rewrite_links(self.columns, self.summary)
+        except FileNotFoundError:  # the trace was deleted meanwhile
+            return False
+        except (DiskFull, OSError) as error:
+            log.warning("work is not kept: %s can't be written: %s", self.columns / ATTRIBUTION, error)
+            return False
+        return True
 
     def _parts(self, columns: Sequence[str]) -> "Iterator[Part]":
         """Read columns of the events, in order of time. Arguments are long: only those of work are read."""
