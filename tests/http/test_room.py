@@ -181,7 +181,7 @@ def test_splits_merges_and_imports_respect_the_quota(start_server: Start, tmp_pa
     server.start()
 
     split = server.api.post(f"/traces/{ids[0]}/split", json={})
-    merge = server.api.post("/traces/merge", json={"traces": ids})
+    merge = server.api.post("/traces/merge", json={"traces": ids, "ranks": [0, 1]})
     job = server.api.post(
         "/traces/import", params={"wait": PATIENCE_S}, json={"path": "large.json", "mode": "copy"}
     ).json()

@@ -172,6 +172,21 @@ def drop_slowly(page: Page, link: Link, folder: Path) -> Locator:
     return batch
 
 
+def test_time_left_is_known_while_bytes_are_sent_in_rare_bursts(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    rates = page.evaluate("""async () => {
+        const { Rate } = await import('/static/library/upload.js');
+        const rate = new Rate();
+        let now = 0;
+        performance.now = () => now;
+        return [[0, 0], [100, 10], [6000, 600], [6001, 1200], [12000, 1800], [12001, 2400]].map(([at, sent]) => {
+            now = at;
+            return Math.round(rate.add(sent));
+        });
+    }""")
+    assert rates == [0, 0, 100, 202, 100, 200]  # a sample of a millisecond ago does not hide those before it
+
+
 def test_upload_of_a_folder_resumes_on_the_next_visit(page: Page, server: Server, large_folder: Path) -> None:
     page.on("dialog", lambda dialog: dialog.accept())  # leaving during an upload asks first
     with Link(server.url) as link:

@@ -14,6 +14,7 @@ import { discard, isOf, remembered, upload } from "../tus.js";
  */
 
 const RATE_WINDOW_MS = 4000;
+const RATE_MIN_MS = 250; // a rate over less time would jump
 
 export class Upload {
   /**
@@ -223,8 +224,9 @@ export class Rate {
   add(loaded) {
     const now = performance.now();
     this.samples.push([now, loaded]);
-    while (this.samples.length > 2 && now - this.samples[0][0] > RATE_WINDOW_MS) this.samples.shift();
-    const [since, before] = this.samples[0];
-    return now - since < 250 ? 0 : ((loaded - before) * 1000) / (now - since);
+    const { samples } = this;
+    while (samples.length > 2 && now - samples[0][0] > RATE_WINDOW_MS && now - samples[1][0] >= RATE_MIN_MS) samples.shift();
+    const [since, before] = samples[0];
+    return now - since < RATE_MIN_MS ? 0 : ((loaded - before) * 1000) / (now - since);
   }
 }
