@@ -177,12 +177,12 @@ def test_pages_that_point_to_each_other_end(tmp_path: Path) -> None:
     assert [rows for _, rows, _ in left_out] == [None]
 
 
-ROWS = [(number, number + 5, 0, 1, 2, 3) for number in range(400)]
+MADE = [(number, number + 5, 0, 1, 2, 3) for number in range(400)]
 
 
 def damaged(path: Path, data: st.DataObject, page_size: int) -> Path:
     """Write a database whose table has damaged pages."""
-    content = bytearray(written(path, ROWS, page_size=page_size).read_bytes())
+    content = bytearray(written(path, MADE, page_size=page_size).read_bytes())
     for _ in range(data.draw(st.integers(1, 5))):
         at = data.draw(st.integers(page_size, len(content) - 1))
         damage = data.draw(st.binary(min_size=1, max_size=9))
@@ -201,17 +201,17 @@ def test_damaged_pages_give_at_least_the_rows_that_sqlite_reads(
     (found, left_out), (by_sql, left_out_by_sql) = read(path), read(path, by_sql=True)
 
     assert found[: len(by_sql)] == by_sql
-    assert left_out or not left_out_by_sql or len(found) == len(ROWS)  # wrong numbers of inner pages cost no row
+    assert left_out or not left_out_by_sql or len(found) == len(MADE)  # wrong numbers of inner pages cost no row
 
 
 def test_wrong_numbers_of_inner_pages_cost_no_row(tmp_path: Path) -> None:
-    path = written(tmp_path / "made.sqlite", ROWS, page_size=1024)
+    path = written(tmp_path / "made.sqlite", MADE, page_size=1024)
     content = bytearray(path.read_bytes())
     assert content[1024] == 5  # the second page is an inner page, with the number of the last row of each child
     content[2023] = 0xAA
     path.write_bytes(content)
 
-    assert read(path) == (ROWS, [])
+    assert read(path) == (MADE, [])
 
 
 @settings(deadline=None)
