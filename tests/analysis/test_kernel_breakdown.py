@@ -192,6 +192,13 @@ def op(external: int, name: str, start: float = 0) -> dict[str, Any]:
     return call(start, 0, name) | {"cat": "cpu_op", "args": ids(external)}
 
 
+def test_configuration_behind_a_collective_is_read(ask: Ask) -> None:
+    collective: dict[str, Any] = {"registers per thread": 8, "Collective name": "allreduce"}
+    trace = [work(at, 1, name="nccl", **collective, grid=[at, 1, 1], block=[32, 1, 1]) for at in (1, 2, 3)]
+    rows = ask("kernel_breakdown", trace)["configurations"]
+    assert sorted(row["grid"] for row in rows) == ["[1,1,1]", "[2,1,1]", "[3,1,1]"]
+
+
 def test_kernels_are_grouped_by_launch_configuration(ask: Ask) -> None:
     details: dict[str, Any] = {"grid": [2, 1, 1], "block": [32, 1, 1], "registers per thread": 8, "shared memory": 16}
     metrics: list[dict[str, Any]] = [

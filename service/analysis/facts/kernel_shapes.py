@@ -13,8 +13,8 @@ _DETAILS = (
     ' "blocks per SM": "DOUBLE", "est. achieved occupancy %": "DOUBLE"}'
 )
 _PARSED_DETAILS = f"try(from_json(args, '{_DETAILS}'))"
-_TAIL = """substr(args, nullif(instr(args, '"registers per thread"'), 0))"""
-"""SQL for the tail of the arguments, where Kineto writes the launch shape: comparing it is faster than parsing it."""
+_TAIL = """split_part(substr(args, nullif(instr(args, '"registers per thread"'), 0)), '"Collective name"', 1)"""
+"""SQL for the part of the arguments that is the same in kernels of a configuration; see `service.attribution.work`."""
 
 
 def _number_sql(key: str) -> str:

@@ -24,12 +24,12 @@ from service.trace.kernel_names import communicates
 from service.trace.selection import Selection
 from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, PYTHON_CATEGORY, Step
 
-log = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
     from service.cutting.criteria import IntervalSet
     from service.store.parts import Part
+
+log = logging.getLogger(__name__)
 
 WORK = "(" + ", ".join(f"'{category}'" for category in sorted(GPU_CATEGORIES)) + ")"
 """SQL list of the categories of work on devices."""
