@@ -51,6 +51,7 @@ def test_run_page_shows_the_values_of_the_analyses(page: Page, server: Server, r
     page.get_by_test_id("run-measure").select_option("waiting")
     expect(chart).to_contain_text("Wait for other ranks")
     waits = rows_of(server, run_id, "collectives", "steps")
+    expect(chart.locator("rect[data-row]")).to_have_count(len(waits))  # drawn once the width of the chart is known
     assert cells_of(chart) == {(f"rank {row['rank']}", str(row["step"])): row["synchronizing_ns"] for row in waits}
 
     late = page.get_by_test_id("run-waits").locator("tbody tr")
