@@ -19,6 +19,7 @@ from service.attribution.work import FIELDS, LAUNCH
 from service.store.column_files import ColumnFolder, ParquetColumns
 from service.store.folder import ATTRIBUTION, EVENTS, new_file, unreadable
 from service.store.parts import Parts
+from service.streaming.ahead import read_ahead
 from service.trace.selection import ALWAYS, Interval
 from service.trace.summary import Attribution, ExternalIdKind, Summary
 
@@ -80,7 +81,7 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
         file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS,
         write_statistics=[*_INTS],
     ) as writer:  # fmt: skip
-        for links, table in _tables(matches, StepClock(summary)):
+        for links, table in read_ahead(_tables(matches, StepClock(summary)), "links"):
             writer.write_table(table, row_group_size=_ROW_GROUP)
             counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
         writer.add_key_value_metadata({_STEPS: encoded(steps_with_work(summary, matches.work_times()))})

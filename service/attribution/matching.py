@@ -92,6 +92,13 @@ class Matches:
                 return external_ids, by_id.rows
         return external_ids, np.full(len(ids), NONE)
 
+    @property
+    def unlaunched(self) -> Ints:
+        """Rows of the work that has no launch, in ascending order."""
+        is_unlaunched = (self._call_of_slice == NONE) & (self._slices.values("is_work") > 0)
+        rows: Ints = self._slices.values("row")[is_unlaunched]
+        return rows
+
     def links(self, clock: StepClock) -> Iterator[Links]:
         """Yield the links part by part, at least one, with the steps by a clock."""
         slices = region = lacking = 0

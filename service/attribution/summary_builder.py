@@ -1,7 +1,6 @@
 """Builder of a trace's summary."""
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +61,8 @@ class SummaryBuilder:
         for code, count in (("overlaps", self._nesting.overlaps), ("ties", self._nesting.ties)):
             if count:
                 health.add(code, count=count)
-        with ThreadPoolExecutor(1, "links") as thread:
-            matching = thread.submit(match_events, columns, self._links, external_ids)
-            summary = self._census.summary(columns, envelope, health, file_name=file_name, packed=packed)
-            matches = matching.result()
+        matches = match_events(columns, self._links, external_ids)
+        unlaunched = matches.unlaunched
+        summary = self._census.summary(columns, envelope, health, unlaunched, file_name=file_name, packed=packed)
         summary.attribution = write_links(columns, summary, matches)
         return summary

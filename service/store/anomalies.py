@@ -9,7 +9,7 @@ import numpy as np
 from service.store.parts import METADATA, Flags, Ints, Part, Parts
 from service.store.tally_sums import TallySums
 from service.trace.health import EXAMPLES_MAX, Health
-from service.trace.summary import GPU_CATEGORIES, Summary, is_launch
+from service.trace.summary import Summary
 
 APART_NS = 60_000_000_000
 """Minimum gap in ns between outlier events and all other events."""
@@ -22,13 +22,14 @@ _SHOWN = ("position", "name", "cat", "ph", "ts_ns", "dur_ns")
 
 
 def note_anomalies(
-    parts: Parts, sums: TallySums, envelope: Mapping[str, Any], summary: Summary, health: Health
+    parts: Parts, sums: TallySums, unlaunched: Ints, envelope: Mapping[str, Any], summary: Summary, health: Health
 ) -> None:
     """Find the anomalies of a trace, and add them to its health.
 
     Args:
         parts: the events.
         sums: the sums over the tally of the events.
+        unlaunched: rows of the work that has no launch, in ascending order.
         envelope: the document's members except for its events.
         summary: the summary so far.
         health: the health to add to.
@@ -58,9 +59,7 @@ def note_anomalies(
         near = rows[before], rows[-1 - behind]
         note("outlier_times", before + behind, lambda part: (part.ints("ts_ns") > 0) & ~_within(part, *near))
 
-    if sums.has_work:
-        launched, unlinked = _unlinked(parts)
-        note("unlinked_kernels", unlinked, lambda part: _is_work(part) & ~_is_launched(part, launched))
+    note("unlinked_kernels", len(unlaunched), lambda part: _at(part, unlaunched))
 
     if summary.rank is None and not summary.ranks:
         health.add("unknown_rank")
@@ -74,7 +73,7 @@ def note_anomalies(
 def _examples(parts: Parts, flags: Callable[[Part], Flags]) -> list[str]:
     """Return the texts of the first flagged events in the order of the file."""
     examples: list[tuple[int, str]] = []
-    for part in parts.read([*_SHOWN, "correlation"]):
+    for part in parts.read(_SHOWN):
         rows = np.flatnonzero(flags(part))
         first = rows[np.argsort(part.ints("position")[rows], kind="stable")[:EXAMPLES_MAX]]
         shown = part.table.select(_SHOWN).take(first).to_pylist()
@@ -109,32 +108,12 @@ def _starts(parts: Parts, first: int, last: int) -> Ints:
     return np.concatenate([part.starts[_within(part, first, last)] for part in chosen])
 
 
-def _is_work(part: Part) -> Flags:
-    return part.which("cat", GPU_CATEGORIES.__contains__)
-
-
-def _is_launched(part: Part, launched: Ints) -> Flags:
-    """Flag the events with a correlation id of `launched`, which is sorted."""
-    return part.has("correlation") & _are_among(part.ints("correlation"), launched)
-
-
-def _are_among(ids: Ints, known: Ints) -> Flags:
-    """Flag the ids that are among sorted ones. `numpy.isin` would sort these again for each part."""
-    if not len(known):
-        return np.zeros(len(ids), np.bool_)
-    return known[np.minimum(np.searchsorted(known, ids), len(known) - 1)] == ids  # type: ignore[no-any-return]
-
-
-def _unlinked(parts: Parts) -> tuple[Ints, int]:
-    """Return the sorted correlation ids of launches, and the number of events on devices that have none of them."""
-    launches, work, without_id = [], [], 0
-    for part in parts.read(["cat", "correlation"]):
-        ids, has_id, is_work = part.ints("correlation"), part.has("correlation"), _is_work(part)
-        launches.append(ids[part.which("cat", is_launch) & has_id])
-        work.append(ids[is_work & has_id])
-        without_id += int((is_work & ~has_id).sum())
-    launched = np.sort(np.concatenate(launches))
-    return launched, without_id + int((~_are_among(np.concatenate(work), launched)).sum())
+def _at(part: Part, rows: Ints) -> Flags:
+    """Flag the rows of a part that are among rows of the trace, which are in ascending order."""
+    flags = np.zeros(len(part), np.bool_)
+    first, last = np.searchsorted(rows, [part.rows.start, part.rows.stop])
+    flags[rows[first:last] - part.first] = True
+    return flags
 
 
 def _far(early: Ints, late: Ints) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from service.store.anomalies import note_anomalies
 from service.store.folder import EVENTS
-from service.store.parts import METADATA, Flags, Part, Parts
+from service.store.parts import METADATA, Flags, Ints, Part, Parts
 from service.store.steps import steps_of
 from service.store.tally import Tally
 from service.store.tally_sums import Extent, TallySums, Track
@@ -75,7 +75,14 @@ class Census:
                 self._names[key] = position, without_halves(name)
 
     def summary(
-        self, folder: Path, envelope: Mapping[str, Any], health: Health, *, file_name: str, packed: str | None
+        self,
+        folder: Path,
+        envelope: Mapping[str, Any],
+        health: Health,
+        unlaunched: Ints,
+        *,
+        file_name: str,
+        packed: str | None,
     ) -> Summary:
         """Return the summary of the trace.
 
@@ -83,6 +90,7 @@ class Census:
             folder: folder of its columns, which are written.
             envelope: the document's members except for its events.
             health: the trace's health so far, to which anomalies of the events are added.
+            unlaunched: rows of the work that has no launch, in ascending order.
             file_name: name of the trace's file, which may contain the rank.
             packed: format of the trace's file, or None if there is no file.
 
@@ -122,7 +130,7 @@ class Census:
             ranks=merged_ranks(envelope),
         )
         with closing(Parts(folder / EVENTS)) as parts:
-            note_anomalies(parts, sums, envelope, summary, health)
+            note_anomalies(parts, sums, unlaunched, envelope, summary, health)
         return summary
 
     def _name(self, *key: Key) -> str | None:

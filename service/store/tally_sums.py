@@ -83,11 +83,6 @@ class TallySums:
         for row in rows:
             self._add(row)
 
-    @property
-    def has_work(self) -> bool:
-        """True if any event is work on a device."""
-        return any(category in GPU_CATEGORIES for _, category in self.counts)
-
     def _add(self, row: TallyRow) -> None:
         self.counts[row.ph or "", row.cat or ""] += row.events
         self.with_time += row.timed

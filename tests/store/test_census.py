@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -475,6 +476,15 @@ def test_work_without_launch_is_reported(census: Census) -> None:
     assert examples(summary, "unlinked_kernels") == [
         f"{name}, ts 10000 ns, dur 5000 ns" for name in ("other", "none", "copy")
     ]
+
+
+def test_work_without_launch_is_that_of_the_attribution(census: Census) -> None:
+    pairs = ((launch(args={"correlation": number}), kernel(args={"correlation": number})) for number in (-1, 0, 7))
+
+    summary = census(*chain.from_iterable(pairs), launch(ph="i", args={"correlation": 8}), kernel(args={"correlation": 8}))
+
+    assert notes(summary) == {"unlinked_kernels": 3}
+    assert summary.attribution["rules"]["no_launch"] == 3
 
 
 def test_overlapping_slices_and_ties_are_reported(census: Census) -> None:

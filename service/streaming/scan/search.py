@@ -7,12 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from service.streaming.scan.compiled import compiled
+from service.streaming.scan.machine import byte_at, word_at
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 NOWHERE = -1
 """Place of a word that a text does not contain."""
+
+_WORD = 8  # bytes that `word_at` reads
+_FACTOR = 0x2545F4914F6CDD1D
 
 
 def containing(texts: pa.StringArray, word: bytes) -> Flags:
@@ -90,12 +94,16 @@ def _search(word: Any, steps: Ints, values: Any, starts: Any, rows: Ints, found:
 
 @compiled
 def _hash(values: Any, starts: Any, rows: Ints, firsts: Ints, lasts: Ints, found: Ints) -> None:
-    """Hash pieces by FNV-1a (https://www.rfc-editor.org/rfc/rfc9923)."""
+    """Hash pieces like FNV-1a (https://www.rfc-editor.org/rfc/rfc9923), but eight bytes at a time."""
     for index in range(len(rows)):
         start, end = np.int64(starts[rows[index]]), np.int64(starts[rows[index] + 1])
         if lasts[index] > firsts[index]:
             end = start + lasts[index]
-        mixed = np.uint64(0xCBF29CE484222325)
-        for at in range(start + firsts[index], end):
-            mixed = (mixed ^ np.uint64(values[at])) * np.uint64(0x100000001B3)
-        found[index] = np.int64(mixed)
+        at = start + firsts[index]
+        mixed = end - at
+        while at < end:
+            is_word = end - at >= _WORD
+            mixed = (mixed ^ (word_at(values, at) if is_word else byte_at(values, at))) * _FACTOR
+            mixed ^= (mixed >> 29) & 0x7FFFFFFFF  # a product carries no high bit down
+            at += _WORD if is_word else 1
+        found[index] = mixed
