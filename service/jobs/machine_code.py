@@ -14,6 +14,7 @@ from service.analysis.names import OF_SNAPSHOTS
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.jobs.ingest import ingest
 from service.jobs.sample import EXPORT_SAMPLE, SAMPLE, SNAPSHOT_SAMPLE
+from service.store.packed_events import prepare_packing
 
 
 def load_machine_code(questions: Collection[str] = ()) -> None:
@@ -22,6 +23,7 @@ def load_machine_code(questions: Collection[str] = ()) -> None:
     Args:
         questions: names of the questions.
     """
+    prepare_packing()
     with tempfile.TemporaryDirectory() as scratch:
         samples = {"trace": SAMPLE, "snapshot": SNAPSHOT_SAMPLE, "export": EXPORT_SAMPLE}
         read = {name: _read(sample, Path(scratch, name)) for name, sample in samples.items()}

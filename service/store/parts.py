@@ -14,6 +14,7 @@ from service.store.columns import WORDS
 from service.store.flow_ids import FlowIds
 from service.store.folder import unreadable
 from service.streaming.ahead import read_ahead
+from service.streaming.integers import valid_rows
 from service.trace.selection import ALWAYS, Interval
 from service.trace.summary import Key, key_of
 
@@ -64,7 +65,7 @@ class Part:
 
     def has(self, column: str) -> Flags:
         """Return flags of the rows in which a column is not null."""
-        return self._cached((column, None), lambda: _valid(self.table[column]))
+        return self._cached((column, None), lambda: valid_rows(self.table[column]))
 
     def coded(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Return a dictionary column as indices and words; null is -1, so that `[*words, None]` has an entry for it."""
@@ -120,18 +121,6 @@ def _used(codes: npt.NDArray[np.int32], words: list[str]) -> list[int]:
 def _filled(values: Any, missing: int) -> Any:
     """Return the values with `missing` for null. Most columns have no null, and are not copied."""
     return values.fill_null(missing) if values.null_count else values
-
-
-def _valid(values: pa.ChunkedArray) -> Flags:
-    if not values.null_count:
-        return np.ones(len(values), np.bool_)
-    if values.null_count == len(values):
-        return np.zeros(len(values), np.bool_)
-    if values.num_chunks != 1:
-        return values.is_valid().to_numpy()  # type: ignore[no-any-return] # pyarrow has no types
-    (chunk,) = values.chunks  # read its memory directly: pyarrow's conversion takes ten times as long
-    bits = np.unpackbits(np.frombuffer(chunk.buffers()[0], np.uint8), bitorder="little")
-    return bits[chunk.offset : chunk.offset + len(chunk)].view(np.bool_)
 
 
 @contextmanager

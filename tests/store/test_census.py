@@ -481,7 +481,9 @@ def test_work_without_launch_is_reported(census: Census) -> None:
 def test_work_without_launch_is_that_of_the_attribution(census: Census) -> None:
     pairs = ((launch(args={"correlation": number}), kernel(args={"correlation": number})) for number in (-1, 0, 7))
 
-    summary = census(*chain.from_iterable(pairs), launch(ph="i", args={"correlation": 8}), kernel(args={"correlation": 8}))
+    summary = census(
+        *chain.from_iterable(pairs), launch(ph="i", args={"correlation": 8}), kernel(args={"correlation": 8})
+    )
 
     assert notes(summary) == {"unlinked_kernels": 3}
     assert summary.attribution["rules"]["no_launch"] == 3

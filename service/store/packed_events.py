@@ -1,0 +1,303 @@
+"""Events in few bytes, which sorted runs keep until they are merged."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from service.streaming.integers import ints, valid_rows
+from service.streaming.scan.compiled import compiled
+from service.streaming.scan.machine import PADDING, copy_lanes
+from service.streaming.schema import SCHEMA
+
+UNTIMED = _INT_MAX = np.iinfo(np.int64).max
+"""Time of events without one, which sort last."""
+TEXT_MAX = np.iinfo(np.int32).max
+"""Largest number of bytes of the texts in a column of a table."""
+
+_HAS = "has"
+_FLAG, _TEXT = pa.bool_(), pa.string()
+_TEXTS = [field.name for field in SCHEMA if field.type == _TEXT]
+_TS = SCHEMA.get_field_index("ts_ns")
+_TYPES = (np.uint8, np.uint16, np.uint32, np.uint64)
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PackedEvents:
+    """Events in order of time.
+
+    Attributes:
+        batch: columns of `SCHEMA` without nulls, and ``has``. That column has a bit for each column in which an event
+            has a value, and for each flag that is set. Integers are distances from the least one of their column, in
+            the narrowest type. Flags, and columns without any value, are left out.
+        least: the least integer of each column.
+        times: the time of each event in ns, or `UNTIMED`.
+    """
+
+    batch: pa.RecordBatch
+    least: Mapping[str, int]
+    times: Ints
+
+    @classmethod
+    def sorted(cls, events: pa.Table) -> "PackedEvents":
+        """Pack events, stably sorted by time. The texts of a column take at most `TEXT_MAX` bytes."""
+        times = ints(events["ts_ns"], UNTIMED)
+        order = np.argsort(times, kind="stable")
+        rows = _inverse(order)
+        has = np.zeros(len(events), np.uint32)
+        columns: dict[str, pa.Array] = {}
+        least: dict[str, int] = {}
+        for bit, (name, column) in enumerate(zip(SCHEMA.names, events.unify_dictionaries().columns, strict=True)):
+            if column.null_count == len(column):
+                continue
+            if column.type == _FLAG:
+                has |= column.to_numpy()[order].astype(np.uint32) << bit
+                continue
+            valid = valid_rows(column)
+            has |= valid[order].astype(np.uint32) << bit if column.null_count else np.uint32(1 << bit)
+            if column.type == _TEXT:
+                columns[name] = _texts(_placed(column.chunks, rows), len(rows))
+                continue
+            values = column.combine_chunks()
+            if pa.types.is_dictionary(column.type):
+                codes = _packed(_longs(values.indices), valid, order, 0, len(values.dictionary) - 1)
+                columns[name] = pa.DictionaryArray.from_arrays(codes, values.dictionary)
+            else:
+                longs = _longs(values)
+                least[name], most = _bounds(longs, valid)
+                columns[name] = _packed(longs, valid, order, least[name], most)
+        return cls(pa.RecordBatch.from_pydict({**columns, _HAS: has}), least, times[order])
+
+    @classmethod
+    def read(cls, batch: pa.RecordBatch, least: Mapping[str, int]) -> "PackedEvents":
+        """Return a part of `PackedEvents.batch` that was written to a file and read again."""
+        times = np.zeros(len(batch), np.int64)
+        if "ts_ns" in least:
+            _spread(_numbers(batch["ts_ns"]), least["ts_ns"], np.arange(len(batch)), times)
+        times[batch[_HAS].to_numpy() >> _TS & 1 == 0] = UNTIMED
+        return cls(batch, least, times)
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def part(self, first: int, last: int) -> "PackedEvents":
+        """Return the events from index `first` to before `last`."""
+        return PackedEvents(self.batch.slice(first, last - first), self.least, self.times[first:last])
+
+    def column(self, name: str) -> pa.Array | None:
+        """Return a column of `batch`; None if no event has a value in it."""
+        return self.batch[name] if name in self.batch.schema.names else None
+
+
+Placed = tuple[PackedEvents, Ints]
+"""Events, and the rows of a table at which they belong, in ascending order."""
+
+
+def joined(pieces: Sequence[PackedEvents]) -> Iterator[pa.Table]:
+    """Yield the events of all pieces in order of time, as tables of `SCHEMA` whose columns have one chunk each.
+
+    Events of the same time are in the order of the pieces. There is one table, unless its texts would be too long.
+    """
+    times = np.concatenate([piece.times for piece in pieces])
+    yield from _tables(_placed(pieces, _inverse(np.argsort(times, kind="stable"))))
+
+
+def _tables(pieces: Sequence[Placed]) -> Iterator[pa.Table]:
+    joined_pieces = _Joined(pieces)
+    if joined_pieces.count == 1 or joined_pieces.text_bytes <= TEXT_MAX:
+        yield joined_pieces.table()
+        return
+    middle = joined_pieces.count // 2
+    ends = [int(np.searchsorted(rows, middle)) for _, rows in pieces]
+    yield from _tables([(events.part(0, end), rows[:end]) for (events, rows), end in zip(pieces, ends, strict=True)])
+    yield from _tables(
+        [(events.part(end, len(events)), rows[end:] - middle) for (events, rows), end in zip(pieces, ends, strict=True)]
+    )
+
+
+class _Joined:
+    """Pieces that become a table of `count` events."""
+
+    def __init__(self, pieces: Sequence[Placed]) -> None:
+        self._pieces = pieces
+        self.count = sum(len(rows) for _, rows in pieces)
+
+    @property
+    def text_bytes(self) -> int:
+        """The number of bytes of the texts in the column that has most of them."""
+        return max(sum(int(np.ptp(_starts(texts)[[0, -1]])) for texts, _, _ in self._columns(name)) for name in _TEXTS)
+
+    def table(self) -> pa.Table:
+        """Return the table."""
+        has = np.empty(self.count, np.uint32)
+        for events, rows in self._pieces:
+            has[rows] = events.batch[_HAS].to_numpy()
+        some, every = np.bitwise_or.reduce(has), np.bitwise_and.reduce(has)
+        columns = []
+        for bit, field in enumerate(SCHEMA):
+            flags = has & np.uint32(1 << bit) > 0
+            if field.type == _FLAG:
+                columns.append(pa.array(flags))
+            elif not some >> bit & 1:
+                columns.append(pa.nulls(self.count, field.type))
+            else:
+                valid = None if every >> bit & 1 else pa.py_buffer(np.packbits(flags, bitorder="little"))
+                columns.append(self._column(field, valid))
+        return pa.table(columns, SCHEMA)
+
+    def _columns(self, name: str) -> Iterator[tuple[pa.Array, int, Ints]]:
+        """Yield the packed column of each piece that has it, with its least integer and its rows."""
+        for events, rows in self._pieces:
+            if (column := events.column(name)) is not None:
+                yield column, events.least.get(name, 0), rows
+
+    def _column(self, field: pa.Field, valid: pa.Buffer | None) -> pa.Array:
+        if field.type == _TEXT:
+            return _texts([(texts, rows) for texts, _, rows in self._columns(field.name)], self.count, valid)
+        if pa.types.is_dictionary(field.type):
+            return self._words(field.name, valid)
+        numbers = np.zeros(self.count, np.int64)
+        for distances, least, rows in self._columns(field.name):
+            _spread(_numbers(distances), least, rows, numbers)
+        return _array(field.type, numbers, valid)
+
+    def _words(self, name: str, valid: pa.Buffer | None) -> pa.DictionaryArray:
+        """Return a column of words."""
+        codes, known = np.zeros(self.count, np.int64), 0
+        dictionaries: list[pa.StringArray] = []
+        for words, _, rows in self._columns(name):
+            if not dictionaries or not words.dictionary.equals(dictionaries[-1]):
+                known += len(dictionaries[-1]) if dictionaries else 0
+                dictionaries.append(words.dictionary)
+            _spread(_numbers(words.indices), known, rows, codes)
+        dictionary = dictionaries[0]
+        if len(dictionaries) > 1:
+            distinct = pa.concat_arrays(dictionaries).dictionary_encode()
+            codes, dictionary = distinct.indices.to_numpy().take(codes), distinct.dictionary
+        return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes, valid), dictionary)
+
+
+def prepare_packing() -> None:
+    """Load or compile the code for integers of all sizes, of which a trace may have but some."""
+    row, numbers = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for type_ in _TYPES:
+        distances = _packed(_longs(pa.array(row)), np.ones(1, np.bool_), row, 0, int(np.iinfo(type_).max))
+        _spread(_numbers(distances), 0, row, numbers)
+
+
+def _inverse(order: Ints) -> Ints:
+    """Return the place of each index in an order."""
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return places
+
+
+def _placed(pieces: Sequence[Any], rows: Ints) -> list[tuple[Any, Ints]]:
+    """Return each piece with its rows, which are given for all pieces one after the other."""
+    ends = np.cumsum([len(piece) for piece in pieces])
+    return [*zip(pieces, np.split(rows, ends[:-1]), strict=True)]
+
+
+def _array(type_: pa.DataType, numbers: npt.NDArray[np.integer[Any]], valid: pa.Buffer | None) -> pa.Array:
+    values = numbers.astype(type_.to_pandas_dtype(), copy=False)
+    return pa.Array.from_buffers(type_, len(values), [valid, pa.py_buffer(values)])
+
+
+def _texts(pieces: Iterable[tuple[pa.StringArray, Ints]], count: int, valid: pa.Buffer | None = None) -> pa.StringArray:
+    """Return a column of `count` texts from pieces with their rows; rows of no piece are empty."""
+    found = [*pieces]
+    starts = np.zeros(count + 1, np.int32)
+    for texts, rows in found:
+        starts[rows + 1] = np.diff(_starts(texts))
+    np.cumsum(starts, out=starts)
+    out = np.empty(starts[-1], np.uint8)
+    for texts, rows in found:
+        if characters := texts.buffers()[2]:
+            _spread_texts(_starts(texts), _read_only(characters, np.uint8), rows, starts, out)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(starts), pa.py_buffer(out), valid)
+
+
+def _packed(values: Ints, valid: Flags, order: Ints, least: int, most: int) -> pa.Array:
+    """Return values in another order, as distances from the least one; 0 where there is no value."""
+    distances = np.empty(len(values), np.min_scalar_type(most - least))
+    _pack(values, valid, order, least, distances)
+    return pa.array(distances)
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """Return integers in their own type, with any value where they are null."""
+    values = _read_only(column.buffers()[1], column.type.to_pandas_dtype())
+    return values[column.offset : column.offset + len(column)]
+
+
+def _longs(column: pa.Array) -> Ints:
+    """Return integers in 64 bits, with any value where they are null."""
+    values = _numbers(column).astype(np.int64, copy=False)
+    values.flags.writeable = False
+    return values
+
+
+def _starts(texts: pa.StringArray) -> npt.NDArray[np.int32]:
+    """Return where each text begins in the bytes of all texts, and where the last one ends."""
+    return _read_only(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+
+
+def _read_only(buffer: pa.Buffer, type_: Any) -> npt.NDArray[Any]:
+    """Return a buffer as an array that can't be written, for which the functions below are compiled."""
+    array = np.frombuffer(buffer, type_)
+    array.flags.writeable = False
+    return array
+
+
+@compiled
+def _bounds(values: Any, valid: Any) -> tuple[int, int]:
+    """Return the least and the largest of the valid values, of which there is at least one."""
+    least, most = _INT_MAX, -_INT_MAX - 1
+    for index in range(len(values)):
+        if valid[index]:
+            least, most = min(least, values[index]), max(most, values[index])
+    return least, most
+
+
+@compiled
+def _pack(values: Any, valid: Any, order: Ints, least: int, distances: Any) -> None:
+    for index in range(len(order)):
+        row = order[index]
+        distances[index] = values[row] - least if valid[row] else 0
+
+
+@compiled
+def _spread(distances: Any, least: int, rows: Ints, numbers: Ints) -> None:
+    """Write integers to some rows of a column."""
+    for index in range(len(rows)):
+        numbers[rows[index]] = np.int64(distances[index]) + least
+
+
+@compiled
+def _spread_texts(begins: Any, characters: Any, rows: Ints, starts: Any, out: Any) -> None:
+    """Copy texts to some rows of a column.
+
+    Args:
+        begins: where each text begins in `characters`, and where the last one ends.
+        characters: all texts.
+        rows: the row of each text.
+        starts: where the text of each row begins in `out`.
+        out: output: the texts of the column.
+    """
+    for index in range(len(rows)):
+        at, end, to = int(begins[index]), int(begins[index + 1]), int(starts[rows[index]])
+        if end - at < PADDING:
+            for offset in range(end - at):
+                out[to + offset] = characters[at + offset]
+            continue
+        behind = to + end - at
+        while end - at > PADDING:
+            copy_lanes(characters, at, out, to)
+            at, to = at + PADDING, to + PADDING
+        copy_lanes(characters, end - PADDING, out, behind - PADDING)
