@@ -22,6 +22,7 @@ from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.question import Parameters, Question, Tables
 
 _ABOUT = pa.schema({name: pa.int64() for name in ("rank", "base_ns", "begins_ns", "first_ns", "last_ns", "steps")})
+_BEGINS = "SELECT ts_ns FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {on_host} ORDER BY ts_ns LIMIT 1"
 
 
 class CollectiveParameters(Parameters):
@@ -55,12 +56,8 @@ def answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
 
 def _answer(scope: Scope, parameters: CollectiveParameters) -> Tables:
     communications = communications_of(scope, parameters.rules)
-    base, starts = scope.summary.base_ns, scope.slices().host.starts
-    about = {
-        "rank": scope.rank,
-        "base_ns": base,
-        "begins_ns": int(starts[0]) if len(starts) else None,
-    }
+    begins = scope.table(_BEGINS.format(on_host=scope.is_on_host))["ts_ns"].to_pylist()
+    about = {"rank": scope.rank, "base_ns": scope.summary.base_ns, "begins_ns": begins[0] if begins else None}
     if parameters.stragglers == "hta":
         windows = windows_of(activity_of(scope, "exact"), StepParameters())
         about |= {"first_ns": int(windows.host_starts[0]), "last_ns": int(windows.ends[-1]), "steps": len(windows)}

@@ -1,6 +1,5 @@
 """Causes of a rank's late start of a collective: the activity of its host and device during the delay."""
 
-import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,6 +10,7 @@ from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Flags, Ints
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
+from service.store.database import END
 
 BEFORE, LOADS, SYNCHRONIZES, HOST, COMPUTES, COMMUNICATES, DELAY, UNKNOWN = CAUSES = (
     "before the trace", "data loading", "synchronizing", "host", "compute", "communication", "launch delay", "unknown",
@@ -25,6 +25,10 @@ is the cause.
 DELAY_INTERVALS = pa.schema({"cause": pa.string(), "start_ns": pa.int64(), "end_ns": pa.int64()})
 """Schema of the intervals in which each cause applies."""
 
+_ON_HOST = f"""
+SELECT ts_ns AS start_ns, {END} AS end_ns, coalesce({{loads}}, false) AS loads FROM events
+WHERE ph = 'X' AND ts_ns NOTNULL AND {{on_host}} AND ({{loads}} OR {{synchronizes}}) ORDER BY start_ns
+"""
 _WORK = "SELECT start_ns, end_ns, type = 'COMM' AS communicates FROM work ORDER BY start_ns"
 
 
@@ -38,16 +42,17 @@ def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
         scope: the rank.
         communications: the rank's communications, with `start_ns` and `launch_ns`; the latter is null if unknown.
     """
-    slices = scope.slices()
     scope.define_work(WorkParameters())
     launched_communications = communications.filter(communications["launch_ns"].is_valid())
     launches = launched_communications["launch_ns"].to_numpy()
     communication_starts = launched_communications["start_ns"].to_numpy()
     launch_to_start = Coverage(launches, np.maximum(communication_starts, launches))
     coverages = []
-    for cause, pattern in ((LOADS, LOADING), (SYNCHRONIZES, "Synchronize")):
-        chosen = slices.host_named(re.compile(pattern).search)
-        coverages.append((cause, Coverage(slices.host.starts[chosen], slices.host.ends[chosen])))
+    named = {"loads": scope.name_matches(LOADING), "synchronizes": scope.name_matches("Synchronize")}
+    on_host = scope.table(_ON_HOST.format(on_host=scope.is_on_host, **named))
+    starts, ends, loads = (on_host[name].to_numpy() for name in on_host.column_names)
+    for cause, chosen in ((LOADS, loads), (SYNCHRONIZES, ~loads)):
+        coverages.append((cause, Coverage(starts[chosen], ends[chosen])))
     work = scope.table(_WORK)
     starts, ends, communicates = (work[name].to_numpy() for name in work.column_names)
     delays_start = launch_to_start.between(starts, ends) > 0

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from service.streaming.schema import SCHEMA
 from service.trace.errors import DiskFull, ExportFailed
 from service.trace.kernel_names import communicates
 from service.trace.selection import Selection
-from service.trace.summary import GPU_CATEGORIES, LAUNCH_PATTERN, PYTHON_CATEGORY, Step
+from service.trace.summary import GPU_CATEGORIES, OP_CATEGORIES, PYTHON_CATEGORY, Step, is_launch
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
@@ -225,8 +225,17 @@ class Scope:
 
         Matching the pattern with the category of each event takes three times as long.
         """
+        return self._has_category(is_launch)
+
+    @cached_property
+    def is_on_host(self) -> str:
+        """SQL condition: the event is an operator, an annotation of the program, or a call as by `is_call`."""
+        return self._has_category(lambda category: category in OP_CATEGORIES or is_launch(category))
+
+    def _has_category(self, condition: Callable[[str], bool]) -> str:
+        """Return an SQL condition: the category of the event meets a condition."""
         categories = {key.partition("|")[2] for key in self.summary.counts}
-        return f"(cat IN {_sql_list(category for category in categories if re.fullmatch(LAUNCH_PATTERN, category))})"
+        return f"(cat IN {_sql_list(filter(condition, categories))})"
 
     def slices(self) -> "Slices":
         """Return the slices of the host and the annotations on devices. The first call reads all events."""
