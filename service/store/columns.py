@@ -27,7 +27,7 @@ from service.streaming.unused_memory import UnusedMemory
 
 ROW_GROUP = 1 << 15
 RUN_ROWS = 1 << 17
-RUN_BYTES = 256 << 20  # of events before they are packed
+RUN_BYTES = 64 << 20  # of events before they are packed
 _RUNS_AHEAD = 2  # runs that may be sorted while more batches arrive
 _WRITES_AHEAD = 2  # slabs that may wait to be written
 

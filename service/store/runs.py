@@ -14,7 +14,8 @@ from service.store.folder import disk_errors
 from service.store.packed_events import UNTIMED, PackedEvents, joined
 from service.streaming.schema import SCHEMA
 
-_BATCH_ROWS = 1 << 14  # rows of a run that are read at a time
+_BATCH_ROWS = 1 << 14  # rows of a run that are read at a time, unless these take more bytes
+_BATCH_BYTES = 1 << 23
 _SLAB_ROWS = 1 << 16
 _SPILL = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
@@ -35,7 +36,8 @@ class Run:
     def __init__(self, batches: Sequence[pa.RecordBatch], path: Path | None = None) -> None:
         events = PackedEvents.sorted(pa.Table.from_batches(batches, SCHEMA))
         self.first = int(events.times[0]) if len(events) else UNTIMED
-        self.fences = events.times[_BATCH_ROWS - 1 :: _BATCH_ROWS].copy()  # a view would keep all times
+        batch_rows = max(1, min(_BATCH_ROWS, len(events) * _BATCH_BYTES // max(events.batch.nbytes, 1)))
+        self.fences = events.times[batch_rows - 1 :: batch_rows].copy()  # a view would keep all times
         self._head: PackedEvents | None = None
         if path is None:
             self._batches = iter([events])
@@ -44,7 +46,7 @@ class Run:
         with disk_errors(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(
             file, table.schema, options=_SPILL
         ) as stream:  # fmt: skip
-            stream.write_table(table, max_chunksize=_BATCH_ROWS)
+            stream.write_table(table, max_chunksize=batch_rows)
         self._batches = _read(path, events.least)
 
     def before(self, time: int | None) -> list[PackedEvents]:
@@ -73,7 +75,10 @@ def _read(path: Path, least: Mapping[str, int]) -> Iterator[PackedEvents]:
 
 
 def merged(runs: Sequence[Run]) -> Iterator[pa.Table]:
-    """Yield the events of all runs in order of time, in slabs of about `_SLAB_ROWS`; columns have one chunk each."""
+    """Yield the events of all runs in order of time, in slabs of at most about `_SLAB_ROWS`.
+
+    Their columns have one chunk each.
+    """
     fences = np.sort(np.concatenate([run.fences for run in runs]))
     crowded = {int(time) for time in fences[1:][fences[1:] == fences[:-1]]}
     step = _SLAB_ROWS // _BATCH_ROWS

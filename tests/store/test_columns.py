@@ -138,6 +138,20 @@ def test_window_of_one_percent_reads_about_one_percent_of_rows(tmp_path: Path) -
     assert np.array_equal(np.sort(original), pq.read_table(tmp_path / EVENTS)["ts_ns"].to_numpy())
 
 
+def test_events_with_long_arguments_are_in_memory_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "RUN_BYTES", 100_000)
+    monkeypatch.setattr(runs, "_BATCH_BYTES", 10_000)
+    text = ",".join(f'{{"ts":{n * 7919 % 1000},"args":{{"text":"{"x" * 1000}"}}}}' for n in range(1000))
+    (batch,) = READER.read(text.encode() + b"]", 0, ELEMENT_OR_CLOSE, last=True).batches
+
+    passed = write(tmp_path, [batch.slice(first, 10) for first in range(0, 1000, 10)])
+
+    assert max(slab["args"].nbytes for slab in passed) <= 150_000
+    assert times_of(tmp_path) == [n * 1000 for n in range(1000)]
+
+
 @pytest.mark.parametrize("time", [None, 0])
 def test_events_of_the_same_time_are_never_in_memory_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int | None
