@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 
 SCRIPT = """
-from numba.core.caching import Cache
 from service.jobs.__main__ import main
-missed, load = [], Cache.load_overload
+from service.streaming.scan.compiled import _Cache
+missed, load = [], _Cache.load_overload
 def noted(self, *args):
     found = load(self, *args)
     if found is None:
         missed.append(str(self))
     return found
-Cache.load_overload = noted
+_Cache.load_overload = noted
 main()
 print(missed)
 """

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from llvmlite.binding import parse_bitcode
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 
 from service.streaming.scan.machine_code import COMPILE, PACKAGE, folder
@@ -38,11 +39,36 @@ class _Implementation(CompileResultCacheImpl):
 
     _locator_classes = [_Locator]  # noqa: RUF012 - as in the base class
 
+    def rebuild(self, context: object, saved: tuple[Any, ...]) -> Any:
+        """Return the machine code that was saved.
+
+        Only a compilation of a caller needs the parsed form of its bitcode. Numba keeps that in memory, where it takes
+        seven times the space; here, it is parsed again when it is needed.
+        """
+        code = super().rebuild(context, saved)  # type: ignore[no-untyped-call]
+        _, kind, contents = saved[0]
+        if kind == "object":
+            _, bitcode = contents
+            code.library._shared_module.close()  # noqa: SLF001 - numba has no public way
+            code.library._shared_module = None  # noqa: SLF001
+            code.library._get_module_for_linking = lambda: parse_bitcode(bitcode)  # noqa: SLF001
+        return code
+
 
 class _Cache(FunctionCache):
     """Disk cache of one function's machine code. Code that can't be written is still used; the failure is logged."""
 
     _impl_class = _Implementation
+
+    def load_overload(self, signature: object, context: object) -> Any:
+        """Return saved machine code, or None.
+
+        Numba's own method first loads all that a compilation needs, in 17 MB of memory and 0.2 s. If there is no saved
+        code, the compilation loads it.
+        """
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(signature, context)  # type: ignore[no-untyped-call]
+        return None
 
     def save_overload(self, signature: object, code: object) -> None:
         """Write newly compiled machine code."""
