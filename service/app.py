@@ -60,6 +60,7 @@ from service.http.server.request_head import BoundedHead, BoundedSocket
 from service.http.services import Services
 from service.jobs.retrying import until_written
 from service.settings import Settings
+from service.streaming.idle_memory import return_start_memory
 from service.trace.errors import TracedockError
 from service.web import assets, pages
 
@@ -239,10 +240,11 @@ class Server(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the server, then call `on_ready` if it listens."""
+        """Start the server. If it listens, call `on_ready`, and return the memory that only the start needed."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+            await asyncio.to_thread(return_start_memory)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the application's work, so that no request waits for it any longer; then stop the server."""

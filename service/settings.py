@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     keep_ready: bool = Field(
         True,
         description="load the code of worker processes when the server starts, rather than at their first use; takes"
-        " about 240 MB of memory and saves two seconds then",
+        " about 110 MB of memory and saves two seconds then",
     )
     prepare_pages: bool = Field(
         True,

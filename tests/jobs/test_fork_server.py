@@ -115,6 +115,22 @@ def test_the_code_of_children_is_loaded_without_pandas() -> None:
     run(scenario)
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system has no /proc")
+def test_fork_server_keeps_few_unchanged_pages_of_its_libraries() -> None:
+    async def scenario(fork_server: ForkServer) -> None:
+        child = await fork_server.fork(Kind.EXPORT)
+        assert await answers(child)
+        process, _ = pids_of(fork_server)
+        libraries = [
+            mapping for mapping in process.memory_maps() if mapping.path.endswith(".so") or ".so." in mapping.path
+        ]
+        assert any("llvmlite" in mapping.path for mapping in libraries)
+        assert sum(mapping.rss - mapping.anonymous for mapping in libraries) < 30_000_000
+        await child.end()
+
+    run(scenario)
+
+
 def test_killed_child_reports_its_signal() -> None:
     async def scenario(fork_server: ForkServer) -> None:
         child = await fork_server.fork(Kind.EXPORT)

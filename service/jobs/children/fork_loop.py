@@ -34,6 +34,7 @@ from service.jobs.children.messages import (
 from service.jobs.machine_code import load_machine_code
 from service.rendering.document import prepare as prepare_rendering
 from service.rendering.pftrace.document import prepare as prepare_pftrace
+from service.streaming.idle_memory import return_start_memory
 
 DATAGRAM_MAX = 1 << 16
 """Maximum number of bytes of a datagram."""
@@ -146,6 +147,7 @@ def _load_code() -> None:
     code_digest()
     gc.collect()
     gc.freeze()  # a garbage collection of a child would write to all shared pages
+    return_start_memory()
 
 
 def serve(descriptor: str) -> NoReturn:
