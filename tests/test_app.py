@@ -192,6 +192,20 @@ def test_server_leaks_no_files_threads_or_processes(start_server: StartServer, s
         assert complaint not in log, log[-3000:]
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system has no /proc")
+def test_idle_server_and_its_processes_take_little_memory(tmp_path: Path, step_trace: Path) -> None:
+    server = Server(tmp_path / "data", keep_ready=True)
+    server.command = (sys.executable, "-m", "service")  # a fork of the tests' interpreter shares the memory of that one
+    server.start()
+    try:
+        server.upload(step_trace)  # the fork server has loaded its code then
+        until(lambda: [len(server.children(kind)) for kind in ("", "--stdiod", "tracedock fork server")] == [2, 1, 1])
+        processes = [psutil.Process(server.pid), *server.children()]
+        until(lambda: sum(process.memory_full_info().pss for process in processes) < 215_000_000)
+    finally:
+        server.stop()
+
+
 def test_server_loads_no_code_of_its_children() -> None:
     """Numba and Dask take a second and 100 MB, which the server would spend at each start."""
     loaded = (

@@ -167,9 +167,11 @@ def server_url(
     ] = False,
 ) -> None:
     """Create the client for the commands."""
+    preferences.quiet, preferences.wide = quiet, wide
+    if ctx.invoked_subcommand == "serve":  # the client would take memory of the server as long as it runs
+        return
     from tracedock.client import Client, Retries  # noqa: PLC0415 - slow to import, and completions need no client
 
-    preferences.quiet, preferences.wide = quiet, wide
     try:
         # a person who has forgotten to start the server learns it at once
         ctx.obj = ctx.with_resource(Client(url, token, retries=Retries(unreachable=False)))

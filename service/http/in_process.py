@@ -56,6 +56,11 @@ class InProcessTransport(httpx.AsyncBaseTransport):
         }
 
 
+def client(app: ASGIApp, scope: Scope, base_url: str) -> httpx.AsyncClient:
+    """Return a client that sends its requests to an ASGI app; see `InProcessTransport`."""
+    return httpx.AsyncClient(transport=InProcessTransport(app, scope), base_url=base_url)
+
+
 def _without(fields: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in fields if name not in names]
 

@@ -29,7 +29,7 @@ _WIDTH = 1000
 
 def as_html(report: Report) -> str:
     """Return a report as an HTML document."""
-    return _TEMPLATE.render(report=report, style=STYLE)
+    return _ENVIRONMENT.get_template("report.html").render(report=report, style=STYLE)
 
 
 @dataclass(frozen=True)
@@ -79,4 +79,3 @@ _ENVIRONMENT = Environment(
 _ENVIRONMENT.globals.update(parts_of=parts_of, used_series=used_series, text_of=text_of, exact=exact, width=_WIDTH)
 _ENVIRONMENT.tests["number"] = lambda value: isinstance(value, int | float)
 _ENVIRONMENT.filters["kind"] = lambda block: type(block).__name__
-_TEMPLATE = _ENVIRONMENT.get_template("report.html")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,6 +66,19 @@ def test_serve_overrides_the_environment_with_given_options_only(
 
 def test_serve_prints_the_url_once_it_is_ready(served_settings: list[Any], server: Server) -> None:
     assert invoke("serve").stdout == f"{server.url}\n"
+
+
+def test_serve_loads_no_client() -> None:
+    program = (
+        "import sys\n"
+        "import service.app\n"
+        "from service.cli.main import main\n"
+        "service.app.serve = lambda *_, **__: print({'httpx', 'rich', 'tracedock.client'} & set(sys.modules))\n"
+        "sys.argv = ['tracedock', 'serve']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_serve_trace_uploads_the_file_and_prints_the_link_that_opens_it(

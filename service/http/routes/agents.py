@@ -2,15 +2,14 @@
 
 import asyncio
 from importlib import import_module
+from typing import Any
 
-import httpx
 from fastapi import FastAPI
 from starlette.datastructures import URL
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.declarations import declares
-from service.http.in_process import InProcessTransport
 
 PATH = "/mcp"
 _API = "/api/v1"
@@ -29,12 +28,15 @@ class AgentEndpoint:
             await Response(status_code=204)(scope, receive, send)
             return
         # The first request loads the SDK, which takes about a second: neither the start nor other requests wait for it.
-        server = await asyncio.to_thread(import_module, "service.agents.server")
+        server, in_process = await asyncio.to_thread(_late_modules)
         whole: ASGIApp = scope["app"].state.whole
         url = str(URL(scope=scope).replace(path=scope.get("root_path", ""), query="", fragment=""))
-        transport = InProcessTransport(whole, scope)
-        async with httpx.AsyncClient(transport=transport, base_url=url + _API) as http:
+        async with in_process.client(whole, scope, url + _API) as http:
             await server.answer_http(http, url, scope, receive, send)
+
+
+def _late_modules() -> tuple[Any, Any]:
+    return import_module("service.agents.server"), import_module("service.http.in_process")
 
 
 def mount(app: FastAPI) -> None:
