@@ -218,7 +218,7 @@ def join_answers(
         ask_again: runs a further query on the events of a rank.
 
     Raises:
-        NotApplicable: the question applies to none of the traces.
+        NotApplicable: the question applies to none of the traces, or to none of one side.
         SelectionError: a selection selects nothing in any trace, or in any of one side.
         BadAnalysisRequest: the two sides have no rank in common.
     """
@@ -243,6 +243,14 @@ def join_answers(
     answer = Answer(question, parameters, {}, skipped, cycles=count)
     if question.compare_sides:
         sides = [trace.is_base for trace, tables in zip(ranks, results, strict=True) if isinstance(tables, dict)]
+        for is_base, name in ((True, "the base"), (False, "the other side")):
+            if is_base not in sides:
+                reasons = (
+                    _reason_of(result)
+                    for trace, result in zip(ranks, results, strict=True)
+                    if trace.is_base == is_base and not isinstance(result, dict)
+                )
+                raise NotApplicable(f"No trace of {name} has what is compared. {next(reasons)}")
         comparison = _compared(question, parameters, answers, sides)
         answer.tables, answer.notes = comparison.tables, comparison.notes
         skipped += [
@@ -299,15 +307,8 @@ def _of_cycle(columns: Columns, table: pa.Table, cycle: int) -> pa.Table:
 def _compared(
     question: Question, parameters: Parameters, answers: Sequence[RankAnswer], is_base: Sequence[bool]
 ) -> Comparison:
-    """Compare two sides.
-
-    Raises:
-        NotApplicable: no trace of a side has an answer.
-    """
+    """Compare two sides, of each of which at least one trace has an answer."""
     sides = [[answer for answer, base in zip(answers, is_base, strict=True) if base == side] for side in (True, False)]
-    for side, name in zip(sides, ("the base", "the other side"), strict=True):
-        if not side:
-            raise NotApplicable(f"No trace of {name} has what is compared.")
     if question.compare_sides is None:
         raise RuntimeError("only questions that compare two sides come here")
     base, other = sides
@@ -392,12 +393,13 @@ def rank_answer(
         question: the question.
         parameters: its parameters.
         scope: scope of the rank.
-        of_several: whether it is one of several ranks. They also need the tables of `exchange`, and a selection that
-            selects nothing is a reason, too: others may have the selected step or stream.
+        of_several: whether it is one of several ranks. They also need the tables of `exchange`, and errors are reasons,
+            too: others may have the selected step or stream, or what the question needs.
         tables: names of the tables that are needed; empty for all.
 
     Raises:
         SelectionError: a selection selects nothing in the only rank.
+        NotApplicable: the question does not apply to the only rank, which only its answer could find out.
     """
     try:
         answer = kept_answer(scope, question, parameters, tables)
@@ -406,10 +408,10 @@ def rank_answer(
         if not any(map(len, answer.values())):
             return "Nothing that this analysis counts is left in the trace or the selection."
         return {**answer, **exchanged_tables(scope, question)} if of_several else answer
-    except SelectionError as error:
+    except (SelectionError, NotApplicable) as error:
         if not of_several:
             raise
-        return error
+        return error if isinstance(error, SelectionError) else error.detail
 
 
 def _map_traces(traces: Sequence[AnalysisInput], readings: ReadingCache, ask: Callable[[Scope], Any]) -> list[Any]:

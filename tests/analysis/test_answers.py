@@ -186,6 +186,13 @@ def test_ranks_without_the_selected_are_skipped_with_a_reason(ask: Ask) -> None:
         ask("temporal_breakdown", *on_devices, selection=Selection(devices=[2]))
 
 
+def test_comparison_with_a_side_without_an_answer_says_why(ask: Ask) -> None:
+    reason = "This trace has no work on a device, and no operators or calls on a host."
+    for base, other, name in ((MEMORY, OP, "the base"), (OP, MEMORY, "the other side")):
+        with pytest.raises(NotApplicable, match=f"No trace of {name} has what is compared. {reason}"):
+            ask("compare", [other], base=[[base]])
+
+
 def test_question_without_any_answer_is_not_applicable(ask: Ask) -> None:
     with pytest.raises(NotApplicable, match="Nothing in this trace runs on a GPU"):
         ask("temporal_breakdown", [OP], [OP, OP])

@@ -134,6 +134,17 @@ def test_long_sequences_are_truncated_and_only_the_most_frequent_are_listed(ask:
     assert [row["op"] for row in ask("kernel_sequences", events, top=1)["sequences"]] == ["twice"]
 
 
+def test_ranks_without_sequences_are_skipped_with_a_reason(ask: Ask) -> None:
+    events = [op("a", 0, 10), call(1, 1), call(3, 2), work(20, 1, correlation=1), work(30, 1, correlation=2)]
+    shorter = [*events[:2], events[3]]
+    answer = ask("kernel_sequences", shorter, events, min_length=2)
+    assert [row["kernels"] for row in answer["sequences"]] == ["gemm | gemm"]
+    reason = "None of 1 operators launched at least 2 kernels, copies or memsets."
+    assert [row["reason"] for row in answer.answer.skipped] == [reason]
+    with pytest.raises(NotApplicable, match=reason):
+        ask("kernel_sequences", shorter, shorter, min_length=2)
+
+
 def test_trace_without_sequences_has_a_reason(ask: Ask) -> None:
     events = [op("a", 0, 10), call(1, 1), work(20, 1, correlation=1), op("b", 20, 5)]
     for parameters, reason in (
