@@ -68,9 +68,9 @@ def render(
         ExportFailed: the columns can't be read.
     """
     summary = whole_summary(summary, columns)
-    tracks = TrackAssigner(summary)
     report.external_ids = external_ids_in_summary(summary)
     with closing(Parts(columns / EVENTS)) as parts:
+        tracks = TrackAssigner(summary, parts.work_tracks or ())
         report.base_ns = time_base(parts)
         keys = ArrowKeys()
         placer = EventPlacer(tracks, report, args, keys)

@@ -5,12 +5,14 @@ thread (trace_processor v54). A track keeps its own numbers if the engine accept
 otherwise, for a host process and a device with the same number, and for all lanes of a track after the first.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
 from service.rendering.render_report import EngineTrack
 from service.rendering.sanitizing import plain
+from service.store.work_tracks import WorkTrack
 from service.trace.rank import ranks_by_pid
 from service.trace.summary import Key, Process, Summary
 
@@ -23,9 +25,11 @@ class TrackAssigner:
 
     Args:
         summary: the trace's summary from the catalog.
+        work_tracks: the tracks of each stream's work. The tid of a stream may be text, such as ``stream 7`` in traces
+            of 2021. A stream that they lack has the number of its tid.
     """
 
-    def __init__(self, summary: Summary) -> None:
+    def __init__(self, summary: Summary, work_tracks: Iterable[WorkTrack] = ()) -> None:
         self._rank = summary.rank
         self._ranks = ranks_by_pid(summary.ranks)
         self._processes = {process["pid"]: process for process in summary.processes}
@@ -33,6 +37,9 @@ class TrackAssigner:
         self._threads = {(thread["pid"], thread["tid"]): thread for thread in threads}
         self._devices = {thread["pid"]: thread["device"] for thread in threads if thread.get("device") is not None}
         self._hosts = {thread["pid"] for thread in threads if thread.get("host")}
+        self._streams: defaultdict[tuple[Key, Key], set[int | None]] = defaultdict(set)
+        for work in work_tracks:
+            self._streams[work.pid, work.tid].add(work.stream)
         self._pids: dict[tuple[Key, bool], int] = {}
         self._tids: dict[int, set[int]] = {}
         self._assigned = count(FIRST_ASSIGNED)
@@ -59,15 +66,23 @@ class TrackAssigner:
         if self._ranks:
             rank = self._ranks.get(pid) if isinstance(pid, int) else None
         engine_pid = self._pid(pid, device)
-        name = ((track and track.get("name")) or "").strip() or (f"stream {tid}" if device is not None else None)
+        stream = self._stream(pid, tid) if device is not None else None
+        name = ((track and track.get("name")) or "").strip() or (
+            f"stream {tid if stream is None else stream}" if device is not None else None
+        )
         if lane > 1:
             name = f"{name or tid} · lane {lane}"
         assigned = EngineTrack(
             engine_pid, self._tid(engine_pid, tid, lane), name, _process_name(process, pid, device, rank),
-            pid, tid, rank, device, tid if device is not None and isinstance(tid, int) else None, lane,
+            pid, tid, rank, device, stream, lane,
         )  # fmt: skip
         self.tracks.append(assigned)
         return assigned
+
+    def _stream(self, pid: Key, tid: Key) -> int | None:
+        """Return the stream that a track of a device shows; None if it is not known."""
+        streams = self._streams.get((pid, tid), set())
+        return next(iter(streams)) if len(streams) == 1 else tid if isinstance(tid, int) else None
 
     def _pid(self, pid: Key, device: int | None) -> int:
         """Return the engine's process for a host process or a device.

@@ -107,6 +107,17 @@ def test_threads_and_streams_have_names(tmp_path: Path) -> None:
     ]
 
 
+def test_tracks_have_the_stream_of_their_work_also_if_the_tid_is_text(tmp_path: Path) -> None:
+    events = [kernel("a", 0, 7) | {"tid": "stream 7 "}, kernel("b", 0, 8) | {"args": {"device": 0, "stream": 13}}]
+    of_two = [kernel("c", 0, 9), kernel("d", 0, 9, 10) | {"args": {"device": 0, "stream": 14}}]
+    result = places(complete_load(tmp_path, *events, *of_two))
+    assert [(place[4], place[-1]) for place in result.values()] == [
+        (7, "stream 7"),
+        (13, "stream 13"),
+        *[(9, "stream 9")] * 2,
+    ]
+
+
 def test_further_lanes_are_numbered_in_their_names(tmp_path: Path) -> None:
     events = [kernel(f"{ts}", 0, 7, ts, 10) for ts in (1, 2, 3)] + [op("4", 5, 6, 1, 5), op("5", 5, 6, 2, 5)]
     result = complete_load(tmp_path, *events, name_event("thread_name", "stream 7 ", 0, 7))

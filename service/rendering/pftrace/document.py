@@ -63,7 +63,9 @@ def pftrace(
             tables = (table.select(SCHEMA.names) for _, table in cuts.tables())
         around = _around(text)
         zero_ns = _zero(parts, summary)
-        writer = PacketWriter(TrackAssigner(redacted_summary(summary) if redact else summary), zero_ns)
+        writer = PacketWriter(
+            TrackAssigner(redacted_summary(summary) if redact else summary, parts.work_tracks or ()), zero_ns
+        )
         facts = {"version": VERSION, "zero_ns": zero_ns, "is_array": around is None}
         yield state_cleared() + members([(MARK, json.dumps(facts)), *(around or ())])
         events = 0
