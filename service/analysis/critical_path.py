@@ -92,18 +92,21 @@ QUESTION = Question(
     name="critical_path",
     short_question="What bounds the step?",
     definition="The longest path forward in time through a graph of the trace. Its points are the starts and ends of"
-    " operators, runtime calls and device work. On a thread each point leads to the next; the time counts inside"
-    " slices and not between them. Threads of the autograd engine start after the last point of the thread that calls"
-    " them, and that thread goes on after they come to rest; the time between adds nothing, except inside a slice of"
-    " the caller. Flows from forward to backward operators identify the engine's threads and their callers, else the"
-    " operators' names do. Device work counts from its start to its end. It starts after its launch, after the work"
-    " before it on its stream, and after the work that its stream has to wait for: the latest of these adds the"
-    " time until the work starts, the others nothing. The launching call's own time always counts. Before work whose"
-    " launch is not in the trace nothing counts. A call that had to wait ends after the last work that it waited for,"
-    " and only the time since then counts; a launching call that outlasts its own work waits for that. cuda_sync"
-    " events record what is waited for. In a trace without them, a synchronizing call waits for all work launched"
-    " before it, and a stream for the event that the same thread recorded last. Slices that overlap without nesting"
-    " are left out.",
+    " operators, runtime calls and device work. On a thread each point leads to the next; the time counts"
+    " inside slices and not between them. Threads of the autograd engine start after the last point of"
+    " the thread that calls them, and that thread goes on after they come to rest; the time between adds"
+    " nothing, except inside a slice of the caller. Flows from forward to backward operators identify the"
+    " engine's threads and their callers, else the operators' names do. Device work counts from its start"
+    " to its end. It starts after its launch, after the last work on its stream that is over, and after"
+    " the work that its stream has to wait for: the latest of these adds the time until the work starts,"
+    " the others nothing. If the work before it on its stream still runs, as it may in programmatic"
+    " dependent launches, it starts after the start of that work, whose time counts until then. The"
+    " launching call's own time always counts. Before work whose launch is not in the trace nothing"
+    " counts. A call that had to wait ends after the last work that it waited for, and only the time"
+    " since then counts; a launching call that outlasts its own work waits for that. cuda_sync events"
+    " record what is waited for. In a trace without them, a synchronizing call waits for all work"
+    " launched before it, and a stream for the event that the same thread recorded last. Slices of the"
+    " host that overlap without nesting are left out.",
     source="https://hta.readthedocs.io/en/latest/source/features/lightweight_critical_path_analysis.html",
     tables=TABLES,
     parameters=CriticalPathParameters,

@@ -104,6 +104,39 @@ def test_stream_wait_orders_work_of_two_streams(ask: Ask) -> None:
     assert answer["total"][0]["length_ns"] == 99_000
 
 
+def test_work_that_overlaps_the_work_before_it_counts_from_its_start(ask: Ask) -> None:
+    """So does work of programmatic dependent launches, which begins before the work before it on its stream ends."""
+    launches = [_call("cudaLaunchKernelExC", at, at + 1, at) for at in (1, 2, 3)]
+    overlapping = [_work(5, 45, 1, name="first"), _work(40, 90, 2, name="second"), _work(95, 99, 3, name="third")]
+    answer = ask("critical_path", [*launches, *overlapping])
+    assert [(row["kind"], row["name"], row["length_ns"]) for row in answer["path"]] == [
+        ("launch", "cudaLaunchKernelExC", 1_000),
+        ("delay", "first", 3_000),
+        ("compute", "first", 35_000),
+        ("compute", "second", 50_000),
+        ("queue", "third", 5_000),
+        ("compute", "third", 4_000),
+    ]
+    assert answer["total"][0]["length_ns"] == answer["total"][0]["span_ns"] == 98_000
+
+
+def test_work_starts_after_the_work_of_its_stream_that_ends_last(ask: Ask) -> None:
+    """Of two kernels that start at once, the order in the file does not tell which one ends last."""
+    launches = [_call("cudaLaunchKernel", at, at + 1, at) for at in (1, 2, 3)]
+    long, empty, after = _work(10, 60, 1, name="long"), _work(10, 10, 2, name="empty"), _work(62, 70, 3, name="after")
+    paths = [ask("critical_path", [*launches, *order, after])["path"] for order in ((long, empty), (empty, long))]
+    assert paths[0] == paths[1]
+    assert [(row["kind"], row["name"]) for row in paths[0][-3:]] == [
+        ("compute", "long"),
+        ("queue", "after"),
+        ("compute", "after"),
+    ]
+    nested = ask("critical_path", [*launches, long, _work(20, 30, 2), after])["path"]
+    assert [(row["name"], row["length_ns"]) for row in nested[-3:]] == [
+        ("long", 50_000), ("after", 2_000), ("after", 8_000),
+    ]  # fmt: skip
+
+
 def test_stream_synchronization_waits_for_one_stream_if_recorded(ask: Ask) -> None:
     events = [
         _call("cudaLaunchKernel", 0, 1, 1),
@@ -152,7 +185,9 @@ def test_odd_values_yield_an_answer(ask: Ask) -> None:
 
 
 @needs_shared
-@pytest.mark.parametrize("name", ["a100_nccl_3_steps", "v100_ddp_epoch_us", "h100_timesformer", "vllm_cuda_graphs"])
+@pytest.mark.parametrize(
+    "name", ["a100_nccl_3_steps", "b200_eager_rank0_of_8", "v100_ddp_epoch_us", "h100_timesformer", "vllm_cuda_graphs"]
+)
 def test_real_paths_are_contiguous_and_no_longer_than_their_span(name: str, ask: Ask) -> None:
     _check(ask("critical_path", real(name), edges=10_000_000))
 
@@ -195,7 +230,7 @@ def test_critical_path_is_the_longest_of_all_paths(ask: Ask, host: list[Event], 
 def _longest(host: list[Event], work: list[Event]) -> int:
     """Return the length of the longest path of a graph that is built edge by edge."""
     host = sorted(host, key=lambda event: (event["ts"], -event["dur"]))
-    work = sorted(work, key=lambda event: event["ts"])
+    work = sorted(work, key=lambda event: (event["ts"], event["dur"]))
     edges: dict[Point, list[tuple[Point, int]]] = defaultdict(list)
     nested = _nesting(host)
     waited: dict[int, bool] = {}
@@ -205,9 +240,13 @@ def _longest(host: list[Event], work: list[Event]) -> int:
         sources: list[tuple[Point, int]] = []
         launch = launch_of[index]
         earlier = [place for place in range(index) if work[place]["tid"] == event["tid"]]
-        if earlier and _end(work[earlier[-1]]) <= event["ts"]:
-            sources.append((("work", earlier[-1], "end"), _end(work[earlier[-1]])))
+        ended = [place for place in earlier if _end(work[place]) <= event["ts"]]
+        last = max((_end(work[place]) for place in ended), default=0)
+        sources += [(("work", place, "end"), last) for place in ended if _end(work[place]) == last]
         latest = max([at for _, at in sources] + [host[launch]["ts"] if launch is not None else 0])
+        if earlier and _end(before := work[earlier[-1]]) > event["ts"]:
+            latest = event["ts"]
+            edges["work", index, "start"].append((("work", earlier[-1], "start"), event["ts"] - before["ts"]))
         edges["work", index, "start"] += [
             (point, event["ts"] - at if launch is not None and at == latest else 0) for point, at in sources
         ]

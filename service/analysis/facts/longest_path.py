@@ -10,15 +10,16 @@ from service.streaming.scan.compiled import compiled
 ALL, OWN = -1, -2
 """Targets of a waiting call other than a stream: all streams, or the work that the call launched."""
 
-START, END, STREAM, LAUNCH, BEFORE, LAUNCHED_AT, PREVIOUS, LATEST, VALUE, FROM = range(10)
+START, END, STREAM, LAUNCH, BEFORE, LAUNCHED_AT, PREVIOUS, OVER, LATEST, VALUE, FROM = range(11)
 """Columns of work.
 
 Inputs: start; end; stream; the slice that launched it, or -1; other work for which it has to wait, or -1; launch time.
-Results: the previous work on its stream; the end of the last of its prerequisites; the length of the longest path to
-its end; and the prerequisite by which that path reaches its start.
+Results: the previous work on its stream, which may still run; the last work on its stream that is over; the end of the
+last of its prerequisites; the length of the longest path to its end; and the prerequisite by which that path reaches
+its start.
 """
 
-NOTHING, BY_LAUNCH, BY_STREAM, BY_EVENT = range(4)
+NOTHING, BY_LAUNCH, BY_STREAM, BY_EVENT, BY_RUNNING = range(5)
 """Prerequisites by which a path reaches the start of work."""
 
 SLICE, WAITS_FOR, OWN_WORK, WAITED_UNTIL, WAIT_VALUE, WAITED_FOR = range(6)
@@ -50,6 +51,9 @@ A launch and the delay after it have the same points.
 _TOP, _TIME, _LENGTH, _POINT, _CALLED_FROM = range(5)
 """Columns of thread states: the innermost open slice, or -1; the thread's last point: its time, the length of the
 longest path to it, and the point itself; and, for an engine thread, the caller's point that last called it."""
+_NEXT_OVER, _STREAM_END, _LAST_OVER = range(3)
+"""Columns of streams, whose work is listed by end: the place of the next work to be over, the place after the last
+work, and the last work that is over, or -1."""
 _NEVER = np.iinfo(np.int64).min
 
 Rows = npt.NDArray[np.int64]
@@ -63,7 +67,7 @@ class LongestPath:
         ends: end of each slice.
         threads: thread of each slice.
         parents: parent of each slice; slices that overlap are dropped.
-        work: rows of work in order of start, with the input columns filled.
+        work: rows of work in order of start and, of equal starts, of end, with the input columns filled.
         waits: rows of waiting calls in order of their ends, with the input columns filled.
         callers: for each autograd engine thread the thread that calls it and waits for it; `NONE` for other threads.
 
@@ -82,10 +86,16 @@ class LongestPath:
         values = np.zeros(len(starts), np.int64)
         states = np.full((len(callers), 5), NONE, np.int64)
         streams = np.full(int(work[:, STREAM].max(initial=-1)) + 1, NONE, np.int64)
+        by_end = np.lexsort((work[:, END], work[:, STREAM]))
+        places = np.searchsorted(work[by_end, STREAM], np.arange(len(streams) + 1))
+        over = np.stack([places[:-1], places[1:], np.full(len(streams), NONE)], axis=1)
         best = np.array([-1, NONE], np.int64)  # length of the longest path, and its last point
         preceding = (before_start, before_end)
         engines = np.flatnonzero(callers >= 0).astype(np.int32)
-        _sweep(starts, ends, threads, parents, work, waits, states, streams, values, *preceding, best, callers, engines)
+        _sweep(
+            starts, ends, threads, parents, work, waits, states, streams, by_end, over, values, *preceding, best,
+            callers, engines,
+        )  # fmt: skip
         self.length = max(int(best[0]), 0)
         points = np.empty(_walk_back(best[1], work, waits, *preceding, np.empty(0, np.int64)), np.int64)
         _walk_back(best[1], work, waits, *preceding, points)
@@ -95,8 +105,8 @@ class LongestPath:
 @compiled
 def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: objects would cost more
     starts: Ints, ends: Ints, threads: Indices, parents: Indices, work: Rows, waits: Rows,
-    states: Rows, streams: Ints, values: Ints, before_start: Indices, before_end: Indices, best: Ints,
-    callers: Indices, engines: Indices,
+    states: Rows, streams: Ints, by_end: Ints, over: Rows, values: Ints, before_start: Indices, before_end: Indices,
+    best: Ints, callers: Indices, engines: Indices,
 ) -> None:  # fmt: skip
     """Sweep through time. At equal times, waits end first, then slices begin, then work starts."""
     slice_, wait = 0, 0
@@ -119,7 +129,7 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: o
             else:
                 break
         if index < len(work):
-            _run_work(index, starts, ends, work, streams, values, best)
+            _run_work(index, starts, ends, work, streams, by_end, over, values, best)
     for thread in range(len(states)):
         _end_until(
             thread, np.iinfo(np.int64).max, starts, ends, threads, parents, waits, states, before_end, best, callers,
@@ -234,36 +244,65 @@ def _end(  # noqa: PLR0913, PLR0917 - likewise
 
 
 @compiled
-def _run_work(index: int, starts: Ints, ends: Ints, work: Rows, streams: Ints, values: Ints, best: Ints) -> None:
-    """Run work, which starts after its launch, the previous work on its stream, and work for which it has to wait."""
-    start, launch, before = work[index, START], work[index, LAUNCH], work[index, BEFORE]
-    previous = streams[work[index, STREAM]]
-    work[index, PREVIOUS], streams[work[index, STREAM]] = previous, index
-    by_stream = previous >= 0 and work[previous, END] <= start
+def _run_work(  # noqa: PLR0913, PLR0917 - likewise
+    index: int, starts: Ints, ends: Ints, work: Rows, streams: Ints, by_end: Ints, over: Rows, values: Ints,
+    best: Ints,
+) -> None:  # fmt: skip
+    """Run work, which starts after its launch, the work before it on its stream, and work for which it has to wait.
+
+    Of the work before it on its stream, the last to start may still run, as in programmatic dependent launches: then it
+    starts after the start of that work.
+    """
+    start, launch, before, stream = work[index, START], work[index, LAUNCH], work[index, BEFORE], work[index, STREAM]
+    previous = streams[stream]
+    _end_work(index, work, by_end, over)
+    ended = over[stream, _LAST_OVER]
+    work[index, PREVIOUS], work[index, OVER], streams[stream] = previous, ended, index
+    is_running = previous >= 0 and work[previous, END] > start
     by_event = 0 <= before < index and work[before, END] <= start
     latest, counts = _NEVER, launch >= 0  # else it may have waited for a launch that is not in the trace
     if launch >= 0:
         latest = starts[launch]
-    if by_stream:
-        latest = max(latest, work[previous, END])
+    if ended >= 0:
+        latest = max(latest, work[ended, END])
     if by_event:
         latest = max(latest, work[before, END])
+    if is_running:
+        latest = start
     value, source = 0, NOTHING
     if launch >= 0:
         own = min(ends[launch], start) - starts[launch]  # the time of the call always counts
         value, source = values[launch] + (start - latest if starts[launch] == latest else own), BY_LAUNCH
-    if by_stream:
-        other = work[previous, VALUE] + (start - latest) * (counts and work[previous, END] == latest)
+    if ended >= 0:
+        other = work[ended, VALUE] + (start - latest) * (counts and work[ended, END] == latest)
         if source == NOTHING or other > value:
             value, source = other, BY_STREAM
     if by_event:
         other = work[before, VALUE] + (start - latest) * (counts and work[before, END] == latest)
         if source == NOTHING or other > value:
             value, source = other, BY_EVENT
+    if is_running:
+        other = work[previous, VALUE] - (work[previous, END] - start)
+        if source == NOTHING or other > value:
+            value, source = other, BY_RUNNING
     work[index, LATEST], work[index, FROM] = latest, source
     work[index, VALUE] = value + work[index, END] - start
     if work[index, VALUE] > best[0]:
         best[0], best[1] = work[index, VALUE], 4 * index + WORK_END
+
+
+@compiled
+def _end_work(index: int, work: Rows, by_end: Ints, over: Rows) -> None:
+    """Find the last work that is over on the stream of work which starts: of equal ends, that with the longest path."""
+    stream, start = work[index, STREAM], work[index, START]
+    while over[stream, _NEXT_OVER] < over[stream, _STREAM_END]:
+        row = by_end[over[stream, _NEXT_OVER]]
+        if work[row, END] > start or row >= index:
+            break
+        last = over[stream, _LAST_OVER]
+        if last < 0 or work[row, END] > work[last, END] or work[row, VALUE] > work[last, VALUE]:
+            over[stream, _LAST_OVER] = row
+        over[stream, _NEXT_OVER] += 1
 
 
 @compiled
@@ -310,8 +349,10 @@ def _walk_back(point: int, work: Rows, waits: Rows, before_start: Indices, befor
                 point = 4 * work[index, LAUNCH] + HOST_START
             elif source == NOTHING:
                 point = NONE
+            elif source == BY_RUNNING:
+                point = 4 * work[index, PREVIOUS] + WORK_START
             else:
-                point = 4 * work[index, PREVIOUS if source == BY_STREAM else BEFORE] + WORK_END
+                point = 4 * work[index, OVER if source == BY_STREAM else BEFORE] + WORK_END
         else:
             before = before_start[index] if kind == HOST_START else before_end[index]
             if before < NONE:
@@ -347,7 +388,8 @@ def write_edges(  # noqa: PLR0913, PLR0917 - likewise
             count += 1
             continue
         kind, name, counts = _HOST, no_name, True
-        if target & 3 == WORK_END:
+        if target & 3 == WORK_END or (target & 3 == WORK_START and work[index, FROM] == BY_RUNNING):
+            index = source >> 2  # the work that runs
             kind = _OF_TYPES[types[index]] if types[index] >= 0 else _HOST
         elif target & 3 == WORK_START:
             kind = _QUEUE if work[index, FROM] == BY_STREAM else _EVENT

@@ -13,6 +13,7 @@ from service.analysis.facts.longest_path import (
     AT,
     BEFORE,
     END,
+    FROM,
     KIND,
     KINDS,
     LAUNCH,
@@ -93,8 +94,9 @@ class PathEdges:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self.work_columns, words = read_arrays(scope, _WORK, {"names"})
-        if (np.diff(self.work_columns["starts"]) < 0).any():
-            order = np.argsort(self.work_columns["starts"], kind="stable")
+        between_starts, between_ends = (np.diff(self.work_columns[name]) for name in ("starts", "ends"))
+        if ((between_starts < 0) | ((between_starts == 0) & (between_ends < 0))).any():
+            order = np.lexsort((self.work_columns["ends"], self.work_columns["starts"]))
             self.work_columns = {name: column[order] for name, column in self.work_columns.items()}
         columns = self.work_columns
         require_countable(columns["ends"] - columns["starts"], "The time of work on devices")
@@ -122,7 +124,7 @@ class PathEdges:
         call_starts = _take_or(host.starts, call, 0)
         launch = np.where((call >= 0) & (call_starts <= columns["starts"]), call, NONE)
         self.launched_at = np.where(launch >= 0, call_starts, columns["starts"])
-        self.work = np.zeros((len(launch), 10), np.int64)
+        self.work = np.zeros((len(launch), FROM + 1), np.int64)
         inputs = [columns["starts"], columns["ends"], stream_codes, launch, NONE, self.launched_at]
         for column, values in enumerate(inputs):
             self.work[:, column] = values
