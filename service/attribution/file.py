@@ -81,10 +81,11 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
         file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS,
         write_statistics=[*_INTS],
     ) as writer:  # fmt: skip
-        for links, table in read_ahead(_tables(matches, StepClock(summary)), "links"):
+        clock = StepClock(summary)
+        for links, table in read_ahead(_tables(matches, clock), "links"):
             writer.write_table(table, row_group_size=_ROW_GROUP)
             counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
-        writer.add_key_value_metadata({_STEPS: encoded(steps_with_work(summary, matches.work_times()))})
+        writer.add_key_value_metadata({_STEPS: encoded(steps_with_work(summary, matches.work_times(clock)))})
     rules = {rule: count for rule, count in zip(RULES, counts.tolist(), strict=True) if count}
     return {"external_ids": matches.external_ids, "rules": rules}
 

@@ -40,12 +40,16 @@ class RankSteps(NamedTuple):
 
 
 class WorkTimes(NamedTuple):
-    """Work on devices: its pid or `NO_PID`, the start of its launch or else of itself, its start and its end."""
+    """Work on devices: its pid or `NO_PID`, the start of its launch or else of itself, its start, its end and its step.
+
+    The step is a number, or `service.attribution.steps.NO_STEP`.
+    """
 
     pids: Ints
     launches: Ints
     starts: Ints
     ends: Ints
+    steps: Ints
 
     def only(self, chosen: Any) -> "WorkTimes":
         """Return the work at some indices, or that which a mask flags."""
@@ -80,7 +84,7 @@ def steps_with_work(summary: Summary, work: Iterable[WorkTimes]) -> StepsByRank:
     if not any(len(of_rank.numbers) for of_rank in steps.values()):
         return steps
     pids = _pids_by_rank(summary)
-    bounds = {rank: DeviceBounds(of_rank.starts, of_rank.ends) for rank, of_rank in steps.items()}
+    bounds = {rank: DeviceBounds(*of_rank[:3]) for rank, of_rank in steps.items()}
     for some in work:
         for rank, of_rank in bounds.items():
             of_rank.add(some if rank is None else some.only(np.isin(some.pids, pids[rank])))
@@ -99,19 +103,21 @@ class DeviceBounds:
     """Bounds of the steps of a rank; takes their work some at a time, in order of its starts.
 
     Args:
+        numbers: number of each step.
         starts: start of each step's annotation, in order.
         ends: end of each step's annotation.
     """
 
-    def __init__(self, starts: Ints, ends: Ints) -> None:
-        self._starts, self._ends = starts, ends
+    def __init__(self, numbers: Ints, starts: Ints, ends: Ints) -> None:
+        self._numbers, self._starts, self._ends = numbers, starts, ends
         self._work_ends = np.full(len(starts), NEVER)
         self._before = NEVER  # end of the last work before that of the first step
         self._outside: list[Ints] | None = []  # ends of work outside of steps; None once the first step has work
 
     def add(self, work: WorkTimes) -> None:
-        """Add work, which belongs to the step in whose annotation its launch begins."""
-        self.add_of_steps(steps_at(self._starts, self._ends, work.launches), work.starts, work.ends)
+        """Add work, which belongs to the step of its number."""
+        steps = steps_of_numbers(self._numbers, self._starts, work.steps, work.launches)
+        self.add_of_steps(steps, work.starts, work.ends)
 
     def add_of_steps(self, steps: Ints, starts: Ints, ends: Ints) -> None:
         """Add work from `starts` to `ends`, each piece with the index of its step, or -1."""
@@ -137,6 +143,23 @@ class DeviceBounds:
             starts[step] = max(previous, starts[step])
             ends[step] = previous = max(starts[step], ends[step], work_end)
         return np.array(starts), np.array(ends)
+
+
+def steps_of_numbers(numbers: Ints, starts: Ints, chosen: Ints, times: Ints) -> Ints:
+    """Return the index of the step with each chosen number: of several, the last that began by its time; -1 for none.
+
+    Args:
+        numbers: number of each step.
+        starts: start of each step, in order.
+        chosen: numbers to look up.
+        times: a time for each of them.
+    """
+    order = np.argsort(numbers, kind="stable")
+    firsts, lasts = (np.searchsorted(numbers[order], chosen, side) for side in ("left", "right"))
+    places = lasts - 1
+    while (is_later := (places > firsts) & (np.append(starts[order], 0)[places] > times)).any():
+        places -= is_later
+    return np.where(firsts < lasts, np.append(order, -1)[places], -1)
 
 
 def steps_at(starts: Ints, ends: Ints, times: Ints) -> Ints:

@@ -45,4 +45,4 @@ def _work(columns: ColumnFolder, reader: LinkReader) -> Iterator[WorkTimes]:
             own = places[part.first + at]
             starts[own], ends[own], pids[own] = part.starts[at], part.ends[at], part.ints("pid", NO_PID)[at]
     work = places[links.rows]
-    yield WorkTimes(pids[work], starts[places[launches]], starts[work], ends[work])
+    yield WorkTimes(pids[work], starts[places[launches]], starts[work], ends[work], links.steps)

@@ -17,6 +17,7 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.trace.errors import NotApplicable
 from service.trace.selection import Selection, Window
+from tests.analysis import gpu
 from tests.analysis.conftest import Ask, golden, real
 from tests.conftest import DATA, SHARED, needs_shared, scaled
 from tests.cutting.test_merge import merged
@@ -356,6 +357,29 @@ def test_annotations_of_a_step_on_two_threads_are_one_step(ask: Ask) -> None:
     ]
     rows = ask("steps", [*trace, event("cpu_op", "aten::mm", 10, 20)])["steps"]
     assert [(row["step"], row["total_ns"]) for row in rows] == [(0, 99_000), (1, 99_000)]
+
+
+def test_step_lasts_until_the_work_of_all_its_threads_is_done(ask: Ask) -> None:
+    """The second thread launches work in its step 3 when the first one has begun step 4."""
+    annotations = [
+        gpu.step(3, 0, 10),
+        gpu.step(4, 10, 10),
+        {**gpu.step(3, 1, 11), "tid": 2},
+        {**gpu.step(4, 12, 9), "tid": 2},
+    ]
+    launches = [{**gpu.call(11, 1), "tid": 2}, gpu.call(15, 2)]
+    trace = [*annotations, *launches, gpu.work(13, 17, correlation=1), gpu.work(30, 10, correlation=2)]
+    assert bounds(ask, trace) == [(3, 0, 30), (4, 30, 40)]
+    assert bounds(ask, trace, selection=Selection(steps=[3])) == [(3, 0, 30)]
+    figures = ask("step_figures", trace)["work"]
+    assert [(row["step"], row["sum_ns"]) for row in figures] == [(3, 17_000), (4, 10_000)]
+
+
+def test_repeated_number_of_a_step_is_that_of_the_last_one_to_begin(ask: Ask) -> None:
+    trace = [gpu.step(3, 0, 10), gpu.step(4, 10, 10), gpu.step(3, 30, 10)]
+    for number, (launch, start) in enumerate([(5, 12), (15, 22), (35, 50)], 1):
+        trace += [gpu.call(launch, number), gpu.work(start, 5, correlation=number)]
+    assert bounds(ask, trace) == [(3, 0, 17), (4, 17, 27), (3, 30, 55)]
 
 
 @pytest.mark.parametrize("bounds", ["host", "device"])

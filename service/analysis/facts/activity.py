@@ -48,7 +48,7 @@ TB_COLLECTIVES = "(" + ", ".join(f"'{name}'" for name in sorted(TB_NAMES)) + ")"
 
 _TB_RUNTIMES = "Runtime|(cuda|mtia|glow|xpu|privateuse1)_runtime"
 
-_COLUMNS = "start_ns, end_ns, correlation, device, launch_start_ns, launch_end_ns"
+_COLUMNS = "start_ns, end_ns, correlation, device, launch_start_ns, launch_end_ns, step"
 _WORK = f"""
 SELECT
     CASE kind WHEN 'memcpy' THEN {MEMCPY} WHEN 'memset' THEN {MEMSET}
@@ -95,6 +95,7 @@ class Activity:
         work: work of the devices.
         categories: category of each piece of work; -1 if categories were not requested.
         devices: device of each piece of work; -1 if unknown.
+        work_steps: number of the step of each piece of work; -1 for none.
         calls: call that launched each piece of work; arbitrary if unknown.
         launched: whether the call of each piece of work is known.
         steps: annotations of the steps, in order of time.
@@ -110,6 +111,7 @@ class Activity:
     work: Intervals
     categories: npt.NDArray[np.int8]
     devices: Ints
+    work_steps: Ints
     calls: Intervals
     launched: npt.NDArray[np.bool_]
     steps: Intervals
@@ -140,7 +142,7 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     work_table = scope.table(_WORK.format(communicates=communicates) if categories else _WORK_WITHOUT_CATEGORIES)
     work, work_categories = Intervals.of(work_table), work_table["category"].fill_null(-1).to_numpy()
     launches, launched = _launches(scope, rules, work_table)
-    devices = work_table["device"].fill_null(-1).to_numpy()
+    devices, work_steps = (work_table[name].fill_null(-1).to_numpy() for name in ("device", "step"))
     del work_table  # frees its memory before the host's slices are read
     covers, bounds, op_bounds = [Coverage.none()] * OTHER, list[int](), list[int]()
     if categories:
@@ -159,7 +161,7 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     bounds = [min(bounds), max(bounds)] if bounds else []
     rank = scope.rank if scope.summary.ranks else None
     return Activity(
-        work, work_categories, devices, launches, launched, steps, numbers, covers, bounds, op_bounds,
+        work, work_categories, devices, work_steps, launches, launched, steps, numbers, covers, bounds, op_bounds,
         part_steps(scope), rank,
     )  # fmt: skip
 

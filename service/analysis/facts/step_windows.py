@@ -9,7 +9,7 @@ from pydantic import Field
 from service.analysis.facts.activity import Activity, Rules
 from service.analysis.facts.intervals import Ints
 from service.analysis.parameters import Parameters
-from service.attribution.rank_steps import DeviceBounds, steps_at
+from service.attribution.rank_steps import DeviceBounds, steps_at, steps_of_numbers
 from service.trace.errors import NotApplicable
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _on_devices(activity: Activity, host: Windows, parameters: StepParameters) -
     inside = steps >= 0
     if not inside.any():
         return host
-    bounds = DeviceBounds(host.starts, host.ends)
+    bounds = DeviceBounds(host.numbers, host.starts, host.ends)
     bounds.add_of_steps(steps, work.starts, work.ends)
     windows = Windows(host.numbers, *bounds.on_devices(), host.starts, host.ends)
     return windows.first(_complete_steps(np.bincount(steps[inside], minlength=len(host)))) if tensorboard else windows
@@ -146,15 +146,17 @@ def _on_devices(activity: Activity, host: Windows, parameters: StepParameters) -
 def _steps_of_work(activity: Activity, host: Windows, *, whole: bool) -> Any:
     """Return the index of the step of each piece of work, or -1.
 
-    Work belongs to the step in whose annotation its launch begins; work without a launch, to the step in whose
-    annotation the work begins. If `whole`, as in TensorBoard, the annotation must contain the whole launch, and work
-    without a launch has no step.
+    Work belongs to the step in whose annotation on its thread its launch begins; work without a launch, to the step in
+    whose annotation the work begins. If `whole`, as in TensorBoard, the annotation must contain the whole launch, and
+    work without a launch has no step.
     """
     calls = activity.calls
     if whole:
         steps = np.searchsorted(host.host_starts, calls.starts, side="right") - 1
         return np.where(activity.launched & (steps >= 0) & (calls.ends <= host.host_ends[steps]), steps, -1)
     starts = np.where(activity.launched, calls.starts, activity.work.starts)
+    if len(activity.numbers):
+        return steps_of_numbers(host.numbers, host.host_starts, activity.work_steps, starts)
     return steps_at(host.host_starts, host.host_ends, starts)
 
 
