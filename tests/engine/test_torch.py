@@ -336,6 +336,18 @@ async def test_slices_of_one_step_share_a_row_only_if_they_overlap(engine: Path)
     assert steps == {"inside": 1, "between_steps": None, "of_another_rank": None}
 
 
+async def test_steps_on_a_gpu_without_work_are_none_of_the_host(engine: Path) -> None:
+    """A cut of a trace may keep the annotations of a stream without its work: then its device is not known."""
+    on_gpu = step(3, 7, 15, 20) | {"cat": "gpu_user_annotation", "pid": 0}
+    oracle = Oracle([{"traceEvents": [step(3, 1, 10, 20), on_gpu]}], [None])
+    oracle.devices.clear()
+    async with engine_on(engine, oracle) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.steps; SELECT step, ts, dur FROM torch_step")
+        gpu_rows = await sql("SELECT step, ts, dur, device, stream FROM torch_gpu_step")
+    assert [tuple(row.values()) for row in rows] == [(3, 0, 20_000)]
+    assert [tuple(row.values()) for row in gpu_rows] == [(3, 5_000, 20_000, None, None)]
+
+
 async def test_time_is_converted_to_the_clock_of_the_trace(engine: Path) -> None:
     oracle = Oracle([read(DATA / DATA_NAMES[0])], [None])
     async with engine_on(engine, oracle) as sql:

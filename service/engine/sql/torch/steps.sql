@@ -5,7 +5,9 @@ INCLUDE PERFETTO MODULE torch.trace;
 CREATE OR REPLACE PERFETTO TABLE _torch_step_slice AS
 SELECT
   s.id, CAST(substr(s.name, 14) AS INTEGER) AS step, s.name, s.ts, s.dur, max(s.dur, 1) AS lasting, l.utid, l.rank,
-  l.device, l.stream, l.thread
+  l.device, l.stream, l.thread,
+  -- The device of a track without work, such as of a cut, is not known.
+  l.device IS NULL AND s.category IS NOT 'gpu_user_annotation' AS is_host
 FROM slice AS s
 JOIN _torch_lane AS l USING (track_id)
 WHERE
@@ -40,7 +42,7 @@ WITH
         PARTITION BY rank, step ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
       ) IS NOT FALSE AS is_new
     FROM _torch_step_slice
-    WHERE device IS NULL
+    WHERE is_host
   ),
   numbered AS (
     SELECT *, sum(is_new) OVER (PARTITION BY rank, step ORDER BY id) AS occurrence
@@ -72,14 +74,14 @@ CREATE OR REPLACE PERFETTO TABLE torch_gpu_step(
   utid JOINID(thread.id),
   -- Rank in the job.
   rank LONG,
-  -- GPU.
+  -- GPU; NULL if the stream has no work in the trace.
   device LONG,
-  -- Stream of the GPU.
+  -- Stream of the GPU; NULL likewise.
   stream LONG
 ) AS
 SELECT step, name, ts, dur, id, utid, rank, device, stream
 FROM _torch_step_slice
-WHERE device IS NOT NULL
+WHERE NOT is_host
 ORDER BY id;
 
 -- The step of a rank at a time: the last step that began by then; NULL if that step has ended by then.
@@ -104,9 +106,9 @@ WITH
     SELECT *
     FROM _torch_step_slice
     WHERE
-      device IS NULL
+      is_host
       AND coalesce(rank, -1) IN (
-        SELECT coalesce(rank, -1) FROM _torch_step_slice WHERE device IS NULL
+        SELECT coalesce(rank, -1) FROM _torch_step_slice WHERE is_host
         GROUP BY rank HAVING count(DISTINCT thread) > 1
       )
   ),
