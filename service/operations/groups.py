@@ -117,6 +117,24 @@ class GroupOperations:
             )
         return ready, [trace.id for trace in members if trace.state is State.FAILED]
 
+    def members_to_merge(self, group_id: str) -> list[Trace]:
+        """Return the traces of a group by rank, all of which are ready.
+
+        Raises:
+            UnknownGroup: no group has that id.
+            NotReady: some of its traces are still being read, or could not be read.
+        """
+        _, failed = self.ready_members(group_id)
+        members = self.members(group_id)
+        unread = [trace for trace in members if trace.id in failed]
+        if unread:
+            raise NotReady(
+                f"Of the {len(members)} traces of the group, {len(unread)} could not be read: {_listed(unread)}."
+                " Delete these, move them out of the group, or merge the others by their ids.",
+                state=State.FAILED, traces=[_brief(trace) for trace in unread],
+            )  # fmt: skip
+        return members
+
     def side(self, trace_or_group: str) -> list[str]:
         """Return the ids of the traces on a side of a comparison: a group's ready traces, or a single trace.
 

@@ -178,6 +178,18 @@ def test_failed_rank_is_left_out_of_an_analysis_and_reported(server: Server, tmp
     assert code_of(answer) == (409, "not_ready")
 
 
+def test_merge_of_a_group_names_the_ranks_that_could_not_be_read(server: Server, tmp_path: Path) -> None:
+    good = grouped(server, tmp_path, "torn")
+    bad = server.api.put("/traces/torn.json", params={"wait": PATIENCE_S, "group": "torn"}, content=b"x").json()
+    refused = server.api.post(f"/groups/{group_of(server, good[0])}/merge", json={})
+    assert code_of(refused) == (409, "not_ready")
+    assert "Of the 3 traces of the group, 1 could not be read: torn.json (failed)." in refused.json()["detail"]
+    assert refused.json()["traces"] == [{"id": bad["id"], "name": "torn.json", "state": "failed"}]
+    server.api.delete(f"/traces/{bad['id']}").raise_for_status()
+    merging = server.api.post(f"/groups/{group_of(server, good[0])}/merge", params={"wait": PATIENCE_S}, json={})
+    assert merging.json()["state"] == "done"
+
+
 # -- cycles and comparisons -----------------------------------------------------------------------------------------
 
 

@@ -159,6 +159,8 @@ async def delete_group(
 async def merge_group(group_id: GroupId, merge: GroupMerge, services: ServicesDep, wait: Wait = 0) -> Response:
     """Merge the traces of the group, as ``POST /traces/merge`` does; fewer than two traces are 422.
 
+    If a trace is not ready or could not be read, the answer is 409 and names it.
+
     The traces of a group of several cycles are merged one cycle at a time: ``cycle`` chooses one.
     """
     members = services.group_operations.members(group_id)
@@ -168,6 +170,7 @@ async def merge_group(group_id: GroupId, merge: GroupMerge, services: ServicesDe
         raise CannotMerge(
             f"The group {name!r} has {count}; a merge takes two or more.", traces=[trace.id for trace in members]
         )
+    members = services.group_operations.members_to_merge(group_id)
     request = MergeRequest(
         traces=[trace.id for trace in members], ranks=None, align=merge.align, name=merge.name, cycle=merge.cycle
     )
