@@ -13,7 +13,7 @@ from service.analysis.facts.memory_writer import MemoryChangesWriter
 from service.attribution.links import external_ids_in_envelope
 from service.attribution.summary_builder import SummaryBuilder
 from service.formats.registry import open_trace
-from service.store.columns import ColumnsWriter
+from service.store.columns_writer import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
 from service.store.lists import with_limited_lists
 from service.streaming.source import Progress

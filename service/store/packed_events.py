@@ -11,14 +11,13 @@ import pyarrow as pa
 from service.streaming.integers import ints, valid_rows
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.machine import PADDING, copy_lanes
-from service.streaming.schema import SCHEMA
+from service.streaming.schema import SCHEMA, UNTIMED
 
-UNTIMED = _INT_MAX = np.iinfo(np.int64).max
-"""Time of events without one, which sort last."""
 TEXT_MAX = np.iinfo(np.int32).max
 """Largest number of bytes of the texts in a column of a table."""
 
 _HAS = "has"
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _FLAG, _TEXT = pa.bool_(), pa.string()
 _TEXTS = [field.name for field in SCHEMA if field.type == _TEXT]
 _TS = SCHEMA.get_field_index("ts_ns")
@@ -258,7 +257,7 @@ def _read_only(buffer: pa.Buffer, type_: Any) -> npt.NDArray[Any]:
 @compiled
 def _bounds(values: Any, valid: Any) -> tuple[int, int]:
     """Return the least and the largest of the valid values, of which there is at least one."""
-    least, most = _INT_MAX, -_INT_MAX - 1
+    least, most = _INT_MAX, _INT_MIN
     for index in range(len(values)):
         if valid[index]:
             least, most = min(least, values[index]), max(most, values[index])

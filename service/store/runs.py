@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from service.store.folder import disk_errors
-from service.store.packed_events import UNTIMED, PackedEvents, joined
-from service.streaming.schema import SCHEMA
+from service.store.packed_events import PackedEvents, joined
+from service.streaming.schema import SCHEMA, UNTIMED
 
 _BATCH_ROWS = 1 << 14  # rows of a run that are read at a time, unless these take more bytes
 _BATCH_BYTES = 1 << 23

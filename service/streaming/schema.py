@@ -36,3 +36,6 @@ columns that are not null, its ``args`` and the members of its ``rest``. ``pid_t
 the JSON text of a value that is not an integer of at most 18 digits. ``ts_digits`` and ``dur_digits`` are the numbers
 of decimals of the time in the document, which is in µs.
 """
+
+UNTIMED = (1 << 63) - 1
+"""Time of events without one in sorts, in which they come last."""

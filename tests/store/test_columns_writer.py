@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.store import columns, runs
-from service.store.columns import ROW_GROUP, ColumnsWriter
+from service.store import columns_writer, runs
+from service.store.columns import ROW_GROUP
+from service.store.columns_writer import ColumnsWriter
 from service.store.folder import COLUMNS_VERSION, EVENTS
 from service.streaming.scan.events import ELEMENT_OR_CLOSE
 from service.streaming.scan.reader import Reader
@@ -74,8 +75,8 @@ def test_rows_are_sorted_by_time_and_then_by_position(
 ) -> None:
     folder = tmp_path_factory.mktemp("columns")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(columns, "RUN_ROWS", run[0])
-        patched.setattr(columns, "RUN_BYTES", run[1])
+        patched.setattr(columns_writer, "RUN_ROWS", run[0])
+        patched.setattr(columns_writer, "RUN_BYTES", run[1])
         patched.setattr(runs, "_BATCH_ROWS", batch)
         patched.setattr(runs, "_SLAB_ROWS", 2 * batch)
         passed = write(folder, map(batch_of, original))
@@ -99,7 +100,7 @@ def test_runs_on_disk_and_in_memory_give_the_same_rows(tmp_path: Path, monkeypat
     (tmp_path / "spilled").mkdir()
 
     write(tmp_path / "whole", pieces)
-    monkeypatch.setattr(columns, "RUN_ROWS", 700)
+    monkeypatch.setattr(columns_writer, "RUN_ROWS", 700)
     monkeypatch.setattr(runs, "_BATCH_ROWS", 64)
     monkeypatch.setattr(runs, "_SLAB_ROWS", 256)
     write(tmp_path / "spilled", pieces)
@@ -141,7 +142,7 @@ def test_window_of_one_percent_reads_about_one_percent_of_rows(tmp_path: Path) -
 def test_events_with_long_arguments_are_in_memory_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "RUN_BYTES", 100_000)
+    monkeypatch.setattr(columns_writer, "RUN_BYTES", 100_000)
     monkeypatch.setattr(runs, "_BATCH_BYTES", 10_000)
     text = ",".join(f'{{"ts":{n * 7919 % 1000},"args":{{"text":"{"x" * 1000}"}}}}' for n in range(1000))
     (batch,) = READER.read(text.encode() + b"]", 0, ELEMENT_OR_CLOSE, last=True).batches
@@ -156,7 +157,7 @@ def test_events_with_long_arguments_are_in_memory_few_at_a_time(
 def test_events_of_the_same_time_are_never_in_memory_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int | None
 ) -> None:
-    monkeypatch.setattr(columns, "RUN_ROWS", 100)
+    monkeypatch.setattr(columns_writer, "RUN_ROWS", 100)
     monkeypatch.setattr(runs, "_BATCH_ROWS", 10)
     monkeypatch.setattr(runs, "_SLAB_ROWS", 40)
 
@@ -184,7 +185,7 @@ def test_trace_without_events_has_columns(tmp_path: Path) -> None:
 
 
 def test_aborted_writer_leaves_no_runs_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "RUN_ROWS", 10)
+    monkeypatch.setattr(columns_writer, "RUN_ROWS", 10)
 
     with pytest.raises(KeyError), ColumnsWriter(tmp_path) as writer:  # noqa: PT012 - the batches are part of the test
         for _ in range(10):
@@ -198,7 +199,7 @@ def test_aborted_writer_leaves_no_runs_behind(tmp_path: Path, monkeypatch: pytes
 def test_full_disk_is_reported_and_leaves_no_runs_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: int
 ) -> None:
-    monkeypatch.setattr(columns, "RUN_ROWS", run)
+    monkeypatch.setattr(columns_writer, "RUN_ROWS", run)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # the kernel refuses to write more
     try:
