@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from service.attribution.gathered import GatheredColumns
 from service.attribution.link_builder import COLUMNS, LinkBuilder
 from service.attribution.links import RULES, Links, external_ids_in_summary
 from service.attribution.matching import Matches, Read
@@ -75,17 +76,18 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
     Raises:
         DiskFull: the disk has no room for the file.
     """
-    counts = np.zeros(len(RULES), np.int64)
+    counts, steps = np.zeros(len(RULES), np.int64), GatheredColumns("step")
     schema = SCHEMA.with_metadata({_EXTERNAL_IDS: matches.external_ids.encode()})
     with new_file(columns / ATTRIBUTION) as file, pq.ParquetWriter(
         file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS,
         write_statistics=[*_INTS],
     ) as writer:  # fmt: skip
-        clock = StepClock(summary)
-        for links, table in read_ahead(_tables(matches, clock), "links"):
+        for links, table in read_ahead(_tables(matches, StepClock(summary)), "links"):
             writer.write_table(table, row_group_size=_ROW_GROUP)
             counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
-        writer.add_key_value_metadata({_STEPS: encoded(steps_with_work(summary, matches.work_times(clock)))})
+            steps.add(step=links.steps[links.is_work])
+        ranks = steps_with_work(summary, matches.work_times(steps.take("step")))
+        writer.add_key_value_metadata({_STEPS: encoded(ranks)})
     rules = {rule: count for rule, count in zip(RULES, counts.tolist(), strict=True) if count}
     return {"external_ids": matches.external_ids, "rules": rules}
 

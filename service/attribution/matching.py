@@ -129,18 +129,22 @@ class Matches:
             "launch_name": words_of(calls["name"], self._work.names.listed),
         }
 
-    def work_times(self, clock: StepClock) -> Iterator[WorkTimes]:
-        """Yield the times of the work, with its steps by a clock, some at a time, in order of its starts."""
+    def work_times(self, steps: Ints) -> Iterator[WorkTimes]:
+        """Yield the times of the work, some at a time, in order of its starts.
+
+        Args:
+            steps: number of the step of each piece of work.
+        """
         pids = np.array([key[0] if isinstance(key[0], int) else NO_PID for key in self._keys] or [NO_PID], np.int64)
-        end = 0
+        end = last = 0
         for slices in self._slices.ranges(SLICES_AT_ONCE):
             start, end = end, end + len(slices["row"])
-            call = self._call_of_slice[start:end]
-            launches = np.where(call != NONE, self._calls["start"][call].astype(np.int64), slices["start"])
-            tracks = np.where(call != NONE, self._calls["track"][call].astype(np.int64), slices["track"])
-            steps = clock.at(launches, tracks, self._keys)
-            work = WorkTimes(pids[slices["track"]], launches, slices["start"], slices["end"], steps)
-            yield work.only(slices["is_work"] > 0)
+            is_work = slices["is_work"] > 0
+            first, last = last, last + int(np.count_nonzero(is_work))
+            call = self._call_of_slice[start:end][is_work]
+            work = {name: slices[name][is_work] for name in ("start", "end", "track")}
+            launches = np.where(call != NONE, self._calls["start"][call].astype(np.int64), work["start"])
+            yield WorkTimes(pids[work["track"]], launches, work["start"], work["end"], steps[first:last])
 
     def _with_regions(self, links: list[Links], clock: StepClock, chosen: slice) -> Links:
         """Return links with those of some regions, which have steps alone, in order of rows."""

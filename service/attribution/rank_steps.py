@@ -146,7 +146,9 @@ class DeviceBounds:
 
 
 def steps_of_numbers(numbers: Ints, starts: Ints, chosen: Ints, times: Ints) -> Ints:
-    """Return the index of the step with each chosen number: of several, the last that began by its time; -1 for none.
+    """Return the index of the step with each chosen number; -1 for none.
+
+    Of several, it is the last that began by its time or, if none did, the first.
 
     Args:
         numbers: number of each step.
@@ -154,12 +156,16 @@ def steps_of_numbers(numbers: Ints, starts: Ints, chosen: Ints, times: Ints) -> 
         chosen: numbers to look up.
         times: a time for each of them.
     """
-    order = np.argsort(numbers, kind="stable")
-    firsts, lasts = (np.searchsorted(numbers[order], chosen, side) for side in ("left", "right"))
-    places = lasts - 1
-    while (is_later := (places > firsts) & (np.append(starts[order], 0)[places] > times)).any():
-        places -= is_later
-    return np.where(firsts < lasts, np.append(order, -1)[places], -1)
+    count = len(numbers)
+    if not count:
+        return np.full(len(chosen), -1)
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    code = np.minimum(np.searchsorted(distinct, chosen), len(distinct) - 1)
+    keys = codes * count + np.arange(count)
+    order = np.argsort(keys)
+    begun = np.searchsorted(starts, times, "right") - 1
+    firsts, lasts = np.searchsorted(keys[order], [code * count, code * count + begun + 1])
+    return np.where(distinct[code] == chosen, order[np.maximum(lasts - 1, firsts)], -1)
 
 
 def steps_at(starts: Ints, ends: Ints, times: Ints) -> Ints:
