@@ -16,6 +16,7 @@ from tests.bench.figures import Row, run_alone, served, settle, timed
 from tests.bench.formats import measure_formats
 from tests.bench.growth import measure_growth
 from tests.bench.pages import PAGE
+from tests.bench.starts import measure_starts
 from tests.bench.uploads import measure_uploads
 from tests.traces import TraceShape, sized, write_trace
 
@@ -24,8 +25,8 @@ LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor
 INGEST = "ingest: PUT to ready"
 _PARTIAL = ("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS, PAGE)
 """Starts of the names of steps that do not read the whole trace, and so have no rate."""
-APART = {"uploads": measure_uploads, "formats": measure_formats}
-"""Parts that measure files of their own; each returns its table as text."""
+APART = {"uploads": measure_uploads, "formats": measure_formats, "starts": measure_starts}
+"""Parts that measure files of their own, or none; each returns its table as text."""
 ON_REQUEST = {"growth": measure_growth}
 """Likewise, but only if they are asked for: they take ten minutes and gigabytes of disk."""
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
@@ -69,7 +70,7 @@ def main() -> None:
     options.add_argument(
         "--only",
         choices=("engine", "analyses", *APART, *ON_REQUEST),
-        help="leave out all but sessions and SQL, analyses, uploads, snapshots and Nsight exports, or growth",
+        help="leave out all but sessions and SQL, analyses, uploads, snapshots and Nsight exports, starts, or growth",
     )
     options.add_argument("--hta", type=Path, help="a trace of one rank to compare with HTA on")
     chosen = options.parse_args()
