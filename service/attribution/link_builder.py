@@ -56,6 +56,7 @@ class LinkBuilder:
         self._work = GatheredWork()
         self._names = Words()
         self._threads: dict[Track, int] = {}
+        self._thread_of_track: list[int] = []
 
     def add(self, part: Part) -> None:
         """Add the next events, with at least `COLUMNS`."""
@@ -98,8 +99,10 @@ class LinkBuilder:
         is_call = calls > 0
         if not len(rows):
             return
-        threads = [self._threads.setdefault(normalized_track(*key), len(self._threads)) for key in self._tracks.keys]
-        around = self._open.around(is_call, np.array(threads, np.int64)[tracks], starts, ends, ids, rows)
+        for key in self._tracks.keys[len(self._thread_of_track) :]:
+            self._thread_of_track.append(self._threads.setdefault(normalized_track(*key), len(self._threads)))
+        threads = np.array(self._thread_of_track, np.int64)[tracks]
+        around = self._open.around(is_call, threads, starts, ends, ids, rows)
         self._calls.add(
             correlation=correlations[is_call],
             row=rows[is_call],

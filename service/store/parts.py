@@ -355,9 +355,10 @@ class Tracks:
         unknown = np.flatnonzero(self._known[at] != keys) if len(self._known) else np.arange(len(keys))
         if len(unknown):
             fresh, rows = np.unique(keys[unknown], return_index=True)
-            tracks = [_track(part, int(unknown[row])) for row in rows]
-            self.keys += [track for track in dict.fromkeys(tracks) if track not in self._numbers]
-            self._numbers = {track: number for number, track in enumerate(self.keys)}
+            tracks = _tracks_at(part, unknown[rows])
+            for track in tracks:
+                if self._numbers.setdefault(track, len(self.keys)) == len(self.keys):
+                    self.keys.append(track)
             codes = np.concatenate([self._codes, [self._numbers[track] for track in tracks]])
             known = np.concatenate([self._known, fresh])
             order = np.argsort(known)
@@ -366,6 +367,8 @@ class Tracks:
         return self._codes[at]
 
 
-def _track(part: Part, row: int) -> tuple[Key, Key]:
-    pid, pid_text, tid, tid_text = (part.table[column][row].as_py() for column in TRACK)
-    return key_of(pid, pid_text), key_of(tid, tid_text)
+def _tracks_at(part: Part, rows: Ints) -> list[tuple[Key, Key]]:
+    few = part.table.select(TRACK).take(pa.array(rows))
+    plain = few.cast(pa.schema([(name, pa.string() if "text" in name else pa.int64()) for name in TRACK]))
+    values = zip(*(column.to_pylist() for column in plain.columns), strict=True)
+    return [(key_of(pid, pid_text), key_of(tid, tid_text)) for pid, pid_text, tid, tid_text in values]
