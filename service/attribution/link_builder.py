@@ -6,7 +6,7 @@ import numpy.typing as npt
 from service.attribution.gathered import GatheredColumns
 from service.attribution.links import is_operator
 from service.attribution.matching import Matches, Read
-from service.attribution.nesting import Flags, Ints, nesting_order
+from service.attribution.nesting import NONE, Flags, Ints, nesting_order
 from service.attribution.steps import Track, normalized_track
 from service.attribution.sweep import OpenOperators
 from service.attribution.work import COLUMNS as WORK_COLUMNS
@@ -82,10 +82,11 @@ class LinkBuilder:
         if not len(rows):
             return
         is_graph = part.which("name", lambda name: "GraphLaunch" in (name or ""))
+        calls, names = is_call[rows], np.full(len(rows), NONE)
+        names[calls] = self._work.names.of(part, "name", rows[calls])
         new = (
-            is_call[rows].astype(np.int64), self._tracks.of(part)[rows], part.starts[rows], part.ends[rows],
-            part.ints("external_id")[rows], part.first + rows, part.ints("correlation")[rows], is_graph[rows],
-            self._work.names.of(part, "name", rows),
+            calls.astype(np.int64), self._tracks.of(part)[rows], part.starts[rows], part.ends[rows],
+            part.ints("external_id")[rows], part.first + rows, part.ints("correlation")[rows], is_graph[rows], names,
         )  # fmt: skip
         slices = [np.concatenate(columns) for columns in zip(self._pending, new, strict=True)]
         ready = int(np.searchsorted(slices[2], slices[2][-1]))
