@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.store.anomalies import note_anomalies
 from service.store.folder import EVENTS
-from service.store.parts import METADATA, Flags, Ints, Part, Parts
+from service.store.parts import METADATA, Flags, Ints, Part, Parts, rows_at
 from service.store.steps import steps_of
 from service.store.tally import Tally
 from service.store.tally_sums import Extent, TallySums, Track
@@ -141,13 +140,7 @@ def _rows(part: Part, columns: Sequence[str], chosen: Flags) -> Iterator[tuple[A
     """Yield the values of some columns of the chosen events."""
     rows = np.flatnonzero(chosen)
     for first in range(0, len(rows), _ROWS_AT_ONCE):
-        few = part.table.select(columns).take(pa.array(rows[first : first + _ROWS_AT_ONCE]))
-        yield from zip(*(_plain(few[name]).to_pylist() for name in columns), strict=True)
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column without a dictionary, whose values take long to list one by one."""
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+        yield from rows_at(part, columns, rows[first : first + _ROWS_AT_ONCE])
 
 
 def _thread(pid: Key, tid: Key, name: str | None, track: Track) -> Thread:

@@ -15,7 +15,7 @@ from service.store.folder import COLUMNS_VERSION, EVENTS
 from service.store.text_sizes import TextSizes, text_sizes_of
 from service.store.work_tracks import WorkTracks
 from service.streaming.integers import ints
-from service.streaming.schema import SCHEMA, UNTIMED
+from service.streaming.schema import SCHEMA, UNTIMED_LAST
 
 ROW_GROUP = 1 << 15
 
@@ -99,7 +99,7 @@ def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:
         return events.append_column(MERGED.field("rank"), pa.nulls(len(events), pa.int64()))
     pids = np.array(sorted(ranks))
     values = np.array([ranks[pid] for pid in pids.tolist()])
-    of_events = events["pid"].fill_null(UNTIMED).to_numpy()
+    of_events = events["pid"].fill_null(UNTIMED_LAST).to_numpy()
     at = np.minimum(np.searchsorted(pids, of_events), len(pids) - 1)
     return events.append_column(MERGED.field("rank"), pa.array(values[at], mask=pids[at] != of_events))
 
@@ -107,7 +107,7 @@ def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:
 def by_time(table: pa.Table) -> tuple[pa.Table, Times]:
     """Return the rows in one chunk, stably sorted by time, and their times; untimed events come last."""
     table = table.unify_dictionaries().combine_chunks()
-    times = ints(table["ts_ns"], UNTIMED)
+    times = ints(table["ts_ns"], UNTIMED_LAST)
     if (times[:-1] <= times[1:]).all():
         return table, times
     order = np.argsort(times, kind="stable")

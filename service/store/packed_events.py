@@ -11,7 +11,7 @@ import pyarrow as pa
 from service.streaming.integers import ints, valid_rows
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.machine import PADDING, copy_lanes
-from service.streaming.schema import SCHEMA, UNTIMED
+from service.streaming.schema import SCHEMA, UNTIMED_LAST
 
 TEXT_MAX = np.iinfo(np.int32).max
 """Largest number of bytes of the texts in a column of a table."""
@@ -36,7 +36,7 @@ class PackedEvents:
             has a value, and for each flag that is set. Integers are distances from the least one of their column, in
             the narrowest type. Flags, and columns without any value, are left out.
         least: the least integer of each column.
-        times: the time of each event in ns, or `UNTIMED`.
+        times: the time of each event in ns, or `UNTIMED_LAST`.
     """
 
     batch: pa.RecordBatch
@@ -46,7 +46,7 @@ class PackedEvents:
     @classmethod
     def sorted(cls, events: pa.Table) -> "PackedEvents":
         """Pack events, stably sorted by time. The texts of a column take at most `TEXT_MAX` bytes."""
-        times = ints(events["ts_ns"], UNTIMED)
+        times = ints(events["ts_ns"], UNTIMED_LAST)
         order = np.argsort(times, kind="stable")
         rows = _inverse(order)
         has = np.zeros(len(events), np.uint32)
@@ -79,7 +79,7 @@ class PackedEvents:
         times = np.zeros(len(batch), np.int64)
         if "ts_ns" in least:
             _spread(_numbers(batch["ts_ns"]), least["ts_ns"], np.arange(len(batch)), times)
-        times[batch[_HAS].to_numpy() >> _TS & 1 == 0] = UNTIMED
+        times[batch[_HAS].to_numpy() >> _TS & 1 == 0] = UNTIMED_LAST
         return cls(batch, least, times)
 
     def __len__(self) -> int:

@@ -368,7 +368,16 @@ class Tracks:
 
 
 def _tracks_at(part: Part, rows: Ints) -> list[tuple[Key, Key]]:
-    few = part.table.select(TRACK).take(pa.array(rows))
-    plain = few.cast(pa.schema([(name, pa.string() if "text" in name else pa.int64()) for name in TRACK]))
-    values = zip(*(column.to_pylist() for column in plain.columns), strict=True)
+    values = rows_at(part, TRACK, rows)
     return [(key_of(pid, pid_text), key_of(tid, tid_text)) for pid, pid_text, tid, tid_text in values]
+
+
+def rows_at(part: Part, columns: Sequence[str], rows: Ints) -> Iterator[tuple[Any, ...]]:
+    """Return the values of some columns of a part at some rows, counted from its first."""
+    few = part.table.select(columns).take(pa.array(rows))
+    return zip(*(_plain(few[name]).to_pylist() for name in columns), strict=True)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without a dictionary, whose values take long to list one by one."""
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from service.store.folder import disk_errors
 from service.store.packed_events import PackedEvents, joined
-from service.streaming.schema import SCHEMA, UNTIMED
+from service.streaming.schema import SCHEMA, UNTIMED_LAST
 
 _BATCH_ROWS = 1 << 14  # rows of a run that are read at a time, unless these take more bytes
 _BATCH_BYTES = 1 << 23
@@ -35,7 +35,7 @@ class Run:
 
     def __init__(self, batches: Sequence[pa.RecordBatch], path: Path | None = None) -> None:
         events = PackedEvents.sorted(pa.Table.from_batches(batches, SCHEMA))
-        self.first = int(events.times[0]) if len(events) else UNTIMED
+        self.first = int(events.times[0]) if len(events) else UNTIMED_LAST
         batch_rows = max(1, min(_BATCH_ROWS, len(events) * _BATCH_BYTES // max(events.batch.nbytes, 1)))
         self.fences = events.times[batch_rows - 1 :: batch_rows].copy()  # a view would keep all times
         self._head: PackedEvents | None = None
@@ -82,11 +82,11 @@ def merged(runs: Sequence[Run]) -> Iterator[pa.Table]:
     fences = np.sort(np.concatenate([run.fences for run in runs]))
     crowded = {int(time) for time in fences[1:][fences[1:] == fences[:-1]]}
     step = _SLAB_ROWS // _BATCH_ROWS
-    for cut in sorted({*fences[step - 1 :: step].tolist(), *crowded, UNTIMED}):
+    for cut in sorted({*fences[step - 1 :: step].tolist(), *crowded, UNTIMED_LAST}):
         if pieces := [piece for run in runs if run.first < cut for piece in run.before(cut)]:
             yield from joined(pieces)
-        if cut in crowded or cut == UNTIMED:  # memory may not hold all events of one time
-            yield from _one_by_one(runs, cut + 1 if cut < UNTIMED else None)
+        if cut in crowded or cut == UNTIMED_LAST:  # memory may not hold all events of one time
+            yield from _one_by_one(runs, cut + 1 if cut < UNTIMED_LAST else None)
 
 
 def _one_by_one(runs: Sequence[Run], before: int | None) -> Iterator[pa.Table]:

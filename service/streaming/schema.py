@@ -37,5 +37,5 @@ the JSON text of a value that is not an integer of at most 18 digits. ``ts_digit
 of decimals of the time in the document, which is in µs.
 """
 
-UNTIMED = (1 << 63) - 1
+UNTIMED_LAST = (1 << 63) - 1
 """Time of events without one in sorts, in which they come last."""
