@@ -1,5 +1,6 @@
 """The file of a trace's events as columns, sorted by time."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from service.store.work_tracks import WorkTracks
 from service.streaming.integers import ints
 from service.streaming.schema import SCHEMA, UNTIMED_LAST
 
-ROW_GROUP = 1 << 15
+ROW_GROUP = 3 << 14
+"""Largest number of events in a part of a file."""
 
 _ENCODINGS = {  # measured: the smallest for each column, and no slower than others
     **dict.fromkeys(("ts_ns", "correlation", "external_id", "bytes"), "DELTA_BINARY_PACKED"),
@@ -66,18 +68,19 @@ class EventsFile:
         self.close()
 
     def write(self, events: pa.Table) -> None:
-        """Write the next events, whose columns have one chunk each, as parts of at most `ROW_GROUP` events."""
+        """Write the next events, whose columns have one chunk each, as parts of about equal size."""
         self.encode(events)
         self.note(events)
 
     def encode(self, events: pa.Table) -> None:
         """Write events alone; `note` takes the same events, perhaps in another thread."""
-        self._file.write_table(events, row_group_size=ROW_GROUP)
+        self._file.write_table(events, row_group_size=_part_size(len(events)))
 
     def note(self, events: pa.Table) -> None:
         """Note what the file's metadata says about events; see `encode`."""
-        firsts = range(0, max(len(events), 1), ROW_GROUP)
-        self._flow_ids += (flow_ids_of(events.slice(first, ROW_GROUP)) for first in firsts)
+        size = _part_size(len(events))
+        firsts = range(0, max(len(events), 1), size)
+        self._flow_ids += (flow_ids_of(events.slice(first, size)) for first in firsts)
         self._work_tracks.add(events)
         self._text_sizes.append(text_sizes_of(events))
 
@@ -91,6 +94,12 @@ class EventsFile:
             }
             self._file.add_key_value_metadata(texts)
         self._file.close()
+
+
+def _part_size(events: int) -> int:
+    """Return the size of equal parts of some events, as few as `ROW_GROUP` allows."""
+    parts = max(1, math.ceil(events / ROW_GROUP))
+    return max(1, math.ceil(events / parts))
 
 
 def with_ranks(events: pa.Table, ranks: Mapping[int, int]) -> pa.Table:

@@ -63,7 +63,7 @@ class ColumnsWriter:
             self._runs[-_RUNS_AHEAD].result()
         with disk_errors():
             self._spill.mkdir(exist_ok=True)
-        path = self._spill / f"{len(self._runs)}.arrow"
+        path = self._spill / str(len(self._runs))
         self._runs.append(self._threads.submit(Run, self._batches, path))
         self._batches, self._rows, self._bytes = [], 0, 0
         self._unused_memory.return_beyond_limit()

@@ -46,7 +46,7 @@ _ON_LINES = bytes.maketrans(f"{_SEPARATOR}\r\n".encode(), b"\n  ")  # line break
 EVENT_SEPARATOR = b",\n"
 """The bytes between two events of `event_texts`, which no event has."""
 HEAVY = 64 << 20
-"""Size in bytes of a row group (up to 32,768 events) above which its events are read in small batches."""
+"""Size in bytes of a row group (up to 49,152 events) above which its events are read in small batches."""
 _REPEATED = 16 << 20
 """Size in bytes of a dictionary-encoded column of a row group above which its events are read in small batches."""
 _TEXTS = ("cat", "name", "pid_text", "tid_text", "args", "rest")

@@ -56,10 +56,10 @@ class PackedEvents:
             if column.null_count == len(column):
                 continue
             if column.type == _FLAG:
-                has |= column.to_numpy()[order].astype(np.uint32) << bit
+                has |= column.to_numpy().astype(np.uint32) << bit
                 continue
             valid = valid_rows(column)
-            has |= valid[order].astype(np.uint32) << bit if column.null_count else np.uint32(1 << bit)
+            has |= valid.astype(np.uint32) << bit if column.null_count else np.uint32(1 << bit)
             if column.type == _TEXT:
                 columns[name] = _texts(_placed(column.chunks, rows), len(rows))
                 continue
@@ -71,7 +71,7 @@ class PackedEvents:
                 longs = _longs(values)
                 least[name], most = _bounds(longs, valid)
                 columns[name] = _packed(longs, valid, order, least[name], most)
-        return cls(pa.RecordBatch.from_pydict({**columns, _HAS: has}), least, times[order])
+        return cls(pa.RecordBatch.from_pydict({**columns, _HAS: has[order]}), least, times[order])
 
     @classmethod
     def read(cls, batch: pa.RecordBatch, least: Mapping[str, int]) -> "PackedEvents":

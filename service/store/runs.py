@@ -1,7 +1,6 @@
 """Sorted runs of events: an external merge sort.
 
-Runs are spilled to disk with compression. At the end, all runs are merged, one interval of time (a slab) after the
-other.
+Runs are spilled to disk. At the end, all runs are merged, one interval of time (a slab) after the other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,17 +16,19 @@ from service.streaming.schema import SCHEMA, UNTIMED_LAST
 _BATCH_ROWS = 1 << 14  # rows of a run that are read at a time, unless these take more bytes
 _BATCH_BYTES = 1 << 23
 _SLAB_ROWS = 1 << 16
-_SPILL = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_TEXTS = ("args", "rest")
+_TEXTS_SPILL = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_OTHERS_SPILL = pa.ipc.IpcWriteOptions(use_threads=False)  # compression would halve them, and take thrice the time
 
 
 class Run:
-    """Sorted events, in memory or in the file at `path`.
+    """Sorted events, in memory or in files at `path`.
 
     `first` is the time of the first event, and `fences` are the times of the last event of each full batch.
 
     Args:
         batches: the events.
-        path: the file to write; None keeps the events in memory.
+        path: path of the files to write, without a suffix; None keeps the events in memory.
 
     Raises:
         DiskFull: the disk has no room.
@@ -39,15 +40,7 @@ class Run:
         batch_rows = max(1, min(_BATCH_ROWS, len(events) * _BATCH_BYTES // max(events.batch.nbytes, 1)))
         self.fences = events.times[batch_rows - 1 :: batch_rows].copy()  # a view would keep all times
         self._head: PackedEvents | None = None
-        if path is None:
-            self._batches = iter([events])
-            return
-        table = pa.Table.from_batches([events.batch])
-        with disk_errors(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(
-            file, table.schema, options=_SPILL
-        ) as stream:  # fmt: skip
-            stream.write_table(table, max_chunksize=batch_rows)
-        self._batches = _read(path, events.least)
+        self._batches = iter([events]) if path is None else _spilled(events, path, batch_rows)
 
     def before(self, time: int | None) -> list[PackedEvents]:
         """Remove the events before a time from the run, or all if the time is None, and return them."""
@@ -68,10 +61,35 @@ class Run:
         return next(self._batches, None)
 
 
-def _read(path: Path, least: Mapping[str, int]) -> Iterator[PackedEvents]:
+def _spilled(events: PackedEvents, path: Path, batch_rows: int) -> Iterator[PackedEvents]:
+    """Write events to a file, and their texts to one next to it; return an iterator that reads both."""
+    names, paths = events.batch.schema.names, []
+    for suffix, columns, options in (
+        (".texts", [name for name in names if name in _TEXTS], _TEXTS_SPILL),
+        (".others", [name for name in names if name not in _TEXTS], _OTHERS_SPILL),
+    ):
+        if columns:  # events may have no texts
+            paths.append(path.with_suffix(suffix))
+            _write(paths[-1], pa.Table.from_batches([events.batch.select(columns)]), batch_rows, options)
+    return _read(paths, events.least)
+
+
+def _write(path: Path, table: pa.Table, rows: int, options: pa.ipc.IpcWriteOptions) -> None:
+    with disk_errors(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(
+        file, table.schema, options=options
+    ) as stream:  # fmt: skip
+        stream.write_table(table, max_chunksize=rows)
+
+
+def _read(paths: Sequence[Path], least: Mapping[str, int]) -> Iterator[PackedEvents]:
+    for batches in zip(*map(_batches, paths), strict=True):
+        columns = {name: column for batch in batches for name, column in zip(batch.schema.names, batch, strict=True)}
+        yield PackedEvents.read(pa.RecordBatch.from_pydict(columns), least)
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
-        for batch in stream:
-            yield PackedEvents.read(batch, least)
+        yield from stream
 
 
 def merged(runs: Sequence[Run]) -> Iterator[pa.Table]:

@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.store import columns_writer, runs
-from service.store.columns import ROW_GROUP
+from service.store.columns import ROW_GROUP, EventsFile
 from service.store.columns_writer import ColumnsWriter
+from service.store.flow_ids import FlowIds
 from service.store.folder import COLUMNS_VERSION, EVENTS
+from service.store.parts import Parts
 from service.streaming.scan.events import ELEMENT_OR_CLOSE
 from service.streaming.scan.reader import Reader
 from service.streaming.schema import SCHEMA
@@ -115,6 +118,16 @@ def test_runs_on_disk_and_in_memory_give_the_same_rows(tmp_path: Path, monkeypat
     assert [row["position"] for row in rows] == expected
 
 
+def test_events_that_do_not_fit_in_one_part_fill_two_equal_parts(tmp_path: Path) -> None:
+    with EventsFile(tmp_path, SCHEMA) as file:
+        file.write(pa.Table.from_batches([copies(np.arange(ROW_GROUP + 2))]))
+
+    written = pq.ParquetFile(tmp_path / EVENTS).metadata
+    assert [written.row_group(n).num_rows for n in range(written.num_row_groups)] == [ROW_GROUP // 2 + 1] * 2
+    with closing(Parts(tmp_path / EVENTS)) as parts:
+        assert [parts.flow_ids(index) for index in range(len(parts))] == [FlowIds(None, None)] * 2
+
+
 def test_window_of_one_percent_reads_about_one_percent_of_rows(tmp_path: Path) -> None:
     count = 1_000_000
     random = np.random.default_rng(0)
@@ -135,7 +148,7 @@ def test_window_of_one_percent_reads_about_one_percent_of_rows(tmp_path: Path) -
             if low < window[1] and high >= window[0]
         )
         assert touched <= count // 100 + 2 * ROW_GROUP
-    assert max(group.num_rows for group in groups) <= ROW_GROUP == 32_768
+    assert max(group.num_rows for group in groups) <= ROW_GROUP == 49_152
     assert np.array_equal(np.sort(original), pq.read_table(tmp_path / EVENTS)["ts_ns"].to_numpy())
 
 
