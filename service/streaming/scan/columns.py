@@ -90,15 +90,15 @@ def _encode(
     start, end, known = SPANS + 2 * member, SPANS + 2 * member + 1, 0
     for event in range(count):
         codes[event] = -1
-        if not events[event, HAS_MEMBER] >> member & 1:
+        if not events[HAS_MEMBER, event] >> member & 1:
             continue
-        if skip_ints and events[event, HAS_INT] >> (member - PID + PID_INT) & 1:
+        if skip_ints and events[HAS_INT, event] >> (member - PID + PID_INT) & 1:
             continue
-        at, length = events[event, start], events[event, end] - events[event, start]
+        at, length = events[start, event], events[end, event] - events[start, event]
         slot = _hash(text, at, at + length) & (slots.size - 1)
         while slots[slot] >= 0:
             word = words[slots[slot]]
-            if events[word, end] - events[word, start] == length and _equal(text, events[word, start], at, length):
+            if events[end, word] - events[start, word] == length and _equal(text, events[start, word], at, length):
                 break
             slot = (slot + 1) & (slots.size - 1)
         if slots[slot] < 0:
@@ -136,8 +136,8 @@ def _copy(text: Text, at: int, end: int, out: Text, to: int) -> int:
 def _args_length(events: Table, count: int) -> int:
     length = 0
     for event in range(count):
-        if events[event, HAS_MEMBER] >> ARGS & 1:
-            length += events[event, SPANS + 2 * ARGS + 1] - events[event, SPANS + 2 * ARGS]
+        if events[HAS_MEMBER, event] >> ARGS & 1:
+            length += events[SPANS + 2 * ARGS + 1, event] - events[SPANS + 2 * ARGS, event]
     return length
 
 
@@ -146,8 +146,8 @@ def _gather_args(text: Text, events: Table, count: int, offsets: Any, out: Text)
     to = 0
     for event in range(count):
         offsets[event] = to
-        if events[event, HAS_MEMBER] >> ARGS & 1:
-            to = _copy(text, events[event, SPANS + 2 * ARGS], events[event, SPANS + 2 * ARGS + 1], out, to)
+        if events[HAS_MEMBER, event] >> ARGS & 1:
+            to = _copy(text, events[SPANS + 2 * ARGS, event], events[SPANS + 2 * ARGS + 1, event], out, to)
     offsets[count] = to
 
 
@@ -155,10 +155,10 @@ def _gather_args(text: Text, events: Table, count: int, offsets: Any, out: Text)
 def _rest_length(events: Table, count: int, rest: Table, members: int) -> int:
     length = 2 * members  # a bracket or comma before each member, and a bracket after some
     for event in range(count):
-        if events[event, VERBATIM]:
-            length += events[event, END] - events[event, START]
+        if events[VERBATIM, event]:
+            length += events[END, event] - events[START, event]
     for member in range(members):
-        if not events[rest[member, 0], VERBATIM]:
+        if not events[VERBATIM, rest[member, 0]]:
             length += rest[member, 2] - rest[member, 1]
     return length
 
@@ -173,12 +173,12 @@ def _gather_rest(
         offsets[event] = to
         first = to
         while member < members and rest[member, 0] == event:
-            if not events[event, VERBATIM]:
+            if not events[VERBATIM, event]:
                 out[to] = _OPEN if to == first else _COMMA
                 to = _copy(text, rest[member, 1], rest[member, 2], out, to + 1)
             member += 1
-        if events[event, VERBATIM]:
-            to = _copy(text, events[event, START], events[event, END], out, to)
+        if events[VERBATIM, event]:
+            to = _copy(text, events[START, event], events[END, event], out, to)
         elif to > first:
             out[to] = _CLOSE
             to += 1
@@ -187,52 +187,55 @@ def _gather_rest(
 
 
 @compiled
-def _split(events: Table, count: int, values: Table, decimals: Any, valid: Any) -> None:
-    """Write the integers of events column by column.
+def _split(events: Table, count: int, decimals: Any, valid: Any) -> None:
+    """Write the decimals of times in few bytes, and flags of the numbers that events have.
 
     Args:
         events: the table of events.
         count: number of its events.
-        values: gets a row for each of the integers, from `PID_INT` to `BYTES`.
         decimals: gets a row for each of `TS_DECIMALS` and `DUR_DECIMALS`.
-        valid: gets the flags of the rows of `values`, and then those of `decimals`, which lack unusual notations.
+        valid: gets a row of flags for each number, from `PID_INT` to `BYTES`, and then those of `decimals`, which lack
+            unusual notations.
     """
-    for event in range(count):
-        has_int = events[event, HAS_INT]
-        for column in range(BYTES + 1):
-            values[column, event] = events[event, column]
-            valid[column, event] = has_int >> column & 1
-        for index in range(2):
-            number = events[event, TS_DECIMALS + index]
+    for column in range(BYTES + 1):
+        for event in range(count):
+            valid[column, event] = events[HAS_INT, event] >> column & 1
+    for index in range(2):
+        for event in range(count):
+            number = events[TS_DECIMALS + index, event]
             decimals[index, event] = number
-            valid[TS_DECIMALS + index, event] = number >= 0 and has_int >> (TS_NS + index) & 1
+            valid[TS_DECIMALS + index, event] = number >= 0 and events[HAS_INT, event] >> (TS_NS + index) & 1
 
 
 class Builder:
     """A builder of columns that reuses its scratch memory; each thread needs its own."""
 
     def __init__(self) -> None:
-        self._slots = np.zeros(_SLOTS_EACH * ROOM, np.int32)
+        self._slots = np.zeros(_SLOTS_EACH << (ROOM - 1).bit_length(), np.int32)
         self._words = np.zeros(ROOM, np.int64)
 
-    def batch(self, text: Text, events: Table, rest: Table) -> pa.RecordBatch:
+    def batch(self, text: Text, events: Table, count: int, rest: Table) -> pa.RecordBatch:
         """Build the columns of scanned events.
 
         Args:
             text: the scanned text, valid UTF-8, padded.
-            events: the rows that the scan filled in the table of events.
+            events: the table of events.
+            count: number of events in it.
             rest: the rows that the scan filled in the table of members that have no column.
 
         Returns:
             A batch of `SCHEMA`, in the order of the text; `position` counts from 0.
         """
-        count = len(events)
-        for event in np.flatnonzero(events[:, VERBATIM]):
-            _keep_times(text, events[event])
-        values, decimals = np.empty((BYTES + 1, count), np.int64), np.empty((2, count), np.int8)
+        is_verbatim = events[VERBATIM, :count] != 0
+        for event in np.flatnonzero(is_verbatim):
+            _keep_times(text, events[:, event])
+        values, decimals = events[: BYTES + 1, :count].copy(), np.empty((2, count), np.int8)
         valid = np.empty((DUR_DECIMALS + 1, count), np.bool_)
-        _split(events, count, values, decimals, valid)
-        cat, tid_text = self._words_of(text, events, CAT), self._words_of(text, events, TID, skip_ints=True)
+        _split(events, count, decimals, valid)
+        cat, tid_text = (
+            self._words_of(text, events, count, CAT),
+            self._words_of(text, events, count, TID, skip_ints=True),
+        )
         _place(values, valid, cat, tid_text)
 
         def ints(column: int) -> pa.Array:
@@ -244,11 +247,11 @@ class Builder:
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.arange(count)),
-                self._words_of(text, events, PH),
+                self._words_of(text, events, count, PH),
                 cat,
-                self._words_of(text, events, NAME),
+                self._words_of(text, events, count, NAME),
                 ints(PID_INT),
-                self._words_of(text, events, PID, skip_ints=True),
+                self._words_of(text, events, count, PID, skip_ints=True),
                 ints(TID_INT),
                 tid_text,
                 ints(TS_NS),
@@ -256,24 +259,27 @@ class Builder:
                 ints(DUR_NS),
                 digits(DUR_DECIMALS),
                 ints(ID_INT),
-                self._words_of(text, events, ID, skip_ints=True),
+                self._words_of(text, events, count, ID, skip_ints=True),
                 ints(DEVICE),
                 ints(STREAM),
                 ints(CORRELATION),
                 ints(EXTERNAL_ID),
                 ints(BYTES),
-                _args(text, events),
-                _rest(text, events, rest),
-                pa.array(events[:, VERBATIM] != 0),
+                _args(text, events, count),
+                _rest(text, events, count, rest),
+                pa.Array.from_buffers(pa.bool_(), count, [None, _bits(is_verbatim)]),
             ],
             schema=SCHEMA,
         )
 
-    def _words_of(self, text: Text, events: Table, member: int, *, skip_ints: bool = False) -> pa.DictionaryArray:
-        codes = np.empty(len(events), np.int32)
-        slots = self._slots[: _SLOTS_EACH << (len(events) - 1).bit_length()]
-        known = _encode(text, events, len(events), member, codes, slots, self._words, skip_ints=skip_ints)
-        spans = np.ascontiguousarray(events[self._words[:known], SPANS + 2 * member : SPANS + 2 * member + 2])
+    def _words_of(
+        self, text: Text, events: Table, count: int, member: int, *, skip_ints: bool = False
+    ) -> pa.DictionaryArray:
+        codes = np.empty(count, np.int32)
+        slots = self._slots[: _SLOTS_EACH << (count - 1).bit_length()]
+        known = _encode(text, events, count, member, codes, slots, self._words, skip_ints=skip_ints)
+        first, end = SPANS + 2 * member, SPANS + 2 * member + 2
+        spans = np.ascontiguousarray(events[first:end, self._words[:known]].T)
         words = _pieces(text, spans, is_raw=member >= PID)
         valid = codes >= 0
         np.maximum(codes, 0, out=codes)  # see `word_column`
@@ -338,16 +344,15 @@ def _pieces(text: Text, spans: Table, *, is_raw: bool) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(spans), pa.py_buffer(offsets), pa.py_buffer(out))
 
 
-def _args(text: Text, events: Table) -> pa.Array:
-    count = len(events)
+def _args(text: Text, events: Table, count: int) -> pa.Array:
     out = np.empty(_args_length(events, count) + PADDING, np.uint8)
     offsets = np.empty(count + 1, np.int32)
     _gather_args(text, events, count, offsets, out)
-    return _strings(events[:, HAS_MEMBER] >> ARGS & 1 == 1, offsets, out)
+    return _strings(events[HAS_MEMBER, :count] >> ARGS & 1 == 1, offsets, out)
 
 
-def _rest(text: Text, events: Table, rest: Table) -> pa.Array:
-    count, members = len(events), len(rest)
+def _rest(text: Text, events: Table, count: int, rest: Table) -> pa.Array:
+    members = len(rest)
     out = np.empty(_rest_length(events, count, rest, members) + PADDING, np.uint8)
     offsets, has = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
     _gather_rest(text, events, count, rest, members, offsets, has, out)

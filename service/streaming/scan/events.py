@@ -43,8 +43,11 @@ SPANS = 17
 The texts of ph, cat and name exclude their quotes.
 """
 WIDTH = SPANS + 2 * (ARGS + 1)
-ROOM = 1 << 16
-"""Largest number of events of one scan."""
+ROOM = (1 << 16) - 40
+"""Largest number of events of one scan.
+
+With a power of two, the columns of an event would compete for the same lines of the processor's cache.
+"""
 
 _OTHER = -1  # a member without a column
 _NO_DOT = 1 << 62  # an offset beyond the end of any text
@@ -86,26 +89,26 @@ _ARGUMENTS = ((_DEVICE, DEVICE), (_STREAM, STREAM), (_BYTES, BYTES), (_BIG_BYTES
 _CORRELA, _TION, _EXTERNA, _BIG_EXTERNA, _L_ID = map(word, (b"correla", b"tion", b"externa", b"Externa", b"l id"))
 
 Table = npt.NDArray[np.int64]
-"""A table of integers with a row for each event, or a row (event, start, end) for each member without a column."""
+"""A table of integers: columns of events, one after the other, or a row (event, start, end) for each further member."""
 
 
 class Scratch(NamedTuple):
     """Memory that scans fill and reuse."""
 
-    events: Table  # (number of events, WIDTH)
+    events: Table  # (WIDTH, number of events)
     rest: Table  # (number of members, 3)
     stack: Stack
 
 
 def new_scratch(room: int = ROOM, rest: int = 2 * ROOM) -> Scratch:
     """Allocate the memory for scans of `room` events and `rest` members without a column."""
-    return Scratch(np.zeros((room, WIDTH), np.int64), np.zeros((rest, 3), np.int64), new_stack())
+    return Scratch(np.zeros((WIDTH, room), np.int64), np.zeros((rest, 3), np.int64), new_stack())
 
 
 class ScanResult(NamedTuple):
     """Result of a scan."""
 
-    events: int  # rows of the table of events
+    events: int  # number of events in the table
     rest: int  # rows of the table of members without a column
     non_events: int  # valid elements that are not objects
     first_non_event: int  # start of the first such element, or -1
@@ -204,8 +207,8 @@ def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: S
             return at, verdict
         if column != _OTHER:
             value, is_integer = integer(text, start, at)
-            events[event, column] = value
-            events[event, HAS_INT] = events[event, HAS_INT] & ~(1 << column) | is_integer << column
+            events[column, event] = value
+            events[HAS_INT, event] = events[HAS_INT, event] & ~(1 << column) | is_integer << column
         at = skip_blanks(text, at, end)
         if at >= end:
             return at, MORE
@@ -243,13 +246,13 @@ def _store_number(text: Text, at: int, end: int, events: Table, event: int, memb
     """Store the number of an id or a time in its column; return False for a time that the column can't represent."""
     if member < TS:
         number, is_integer = integer(text, at, end)
-        events[event, member - PID + PID_INT] = number
-        events[event, HAS_INT] |= is_integer << (member - PID + PID_INT)
+        events[member - PID + PID_INT, event] = number
+        events[HAS_INT, event] |= is_integer << (member - PID + PID_INT)
         return True
     nanoseconds, decimals = _nanoseconds(text, at, end)
-    events[event, member - TS + TS_NS] = nanoseconds
-    events[event, member - TS + TS_DECIMALS] = decimals
-    events[event, HAS_INT] |= (decimals >= 0) << (member - TS + TS_NS)
+    events[member - TS + TS_NS, event] = nanoseconds
+    events[member - TS + TS_DECIMALS, event] = decimals
+    events[HAS_INT, event] |= (decimals >= 0) << (member - TS + TS_NS)
     return decimals >= 0
 
 
@@ -263,7 +266,7 @@ def _event_end(
     """
     start, seen, ts_start, ts_end, is_metadata = at, 0, 0, 0, False
     has_member, verbatim = 0, False
-    events[event, HAS_INT] = 0
+    events[HAS_INT, event] = 0
     at = skip_blanks(text, at + 1, end)
     if at >= end:
         return at, MORE, rest_count
@@ -279,7 +282,7 @@ def _event_end(
             verbatim |= seen >> member & 1 == 1
             seen |= 1 << member
             has_member &= ~(1 << member)  # the last of equal keys counts
-            events[event, HAS_INT] &= ~_INT_BITS[member]
+            events[HAS_INT, event] &= ~_INT_BITS[member]
         else:
             verbatim |= _is_escaped(text, key + 1, stop)
         has_column = True
@@ -287,8 +290,8 @@ def _event_end(
             at, verdict, kind = string_end(text, at + 1, end)
             if verdict != OK:
                 return at, verdict, rest_count
-            events[event, SPANS + 2 * member] = value + 1
-            events[event, SPANS + 2 * member + 1] = at
+            events[SPANS + 2 * member, event] = value + 1
+            events[SPANS + 2 * member + 1, event] = at
             verbatim |= kind == LONE
             if member == PH:
                 is_metadata = at == value + 2 and byte_at(text, value + 1) == _METADATA
@@ -301,8 +304,8 @@ def _event_end(
             if verdict != OK:
                 return at, verdict, rest_count
             if PID <= member <= ARGS:
-                events[event, SPANS + 2 * member] = value
-                events[event, SPANS + 2 * member + 1] = at
+                events[SPANS + 2 * member, event] = value
+                events[SPANS + 2 * member + 1, event] = at
             if member >= PID and member != ARGS and is_number:
                 has_column = _store_number(text, value, at, events, event, member)
                 verbatim |= not has_column
@@ -324,13 +327,13 @@ def _event_end(
         at = skip_blanks(text, at + 1, end)
         if at >= end:
             return at, MORE, rest_count
-    if is_metadata and events[event, HAS_INT] >> TS_NS & 1:  # metadata has no time, even if it has a ts
-        events[event, HAS_INT] &= ~(1 << TS_NS)
+    if is_metadata and events[HAS_INT, event] >> TS_NS & 1:  # metadata has no time, even if it has a ts
+        events[HAS_INT, event] &= ~(1 << TS_NS)
         rest_count = _add_to_rest(rest, rest_count, event, ts_start, ts_end)
-    events[event, HAS_MEMBER] = has_member
-    events[event, VERBATIM] = verbatim
-    events[event, START] = start
-    events[event, END] = at + 1
+    events[HAS_MEMBER, event] = has_member
+    events[VERBATIM, event] = verbatim
+    events[START, event] = start
+    events[END, event] = at + 1
     return at + 1, OK, rest_count
 
 
@@ -355,7 +358,7 @@ def scan(
         at: offset to start at.
         end: end of the text.
         state: one of the states, at `at`.
-        events: table to fill, a row for each event.
+        events: table to fill with the columns of each event.
         rest: table to fill, a row for each member of an event that has no column.
         stack: memory for `value_end`.
 
@@ -376,7 +379,7 @@ def scan(
                 return event, rest_count, non_events, first_non_event, at, BAD, state, at
             at, state = at + 1, ELEMENT
             continue
-        if event == events.shape[0]:
+        if event == events.shape[1]:
             return event, rest_count, non_events, first_non_event, start, FULL, state, at
         if byte == _OPEN_OBJECT:
             at, verdict, new_count = _event_end(text, at, end, events, event, rest, rest_count, stack)

@@ -111,8 +111,8 @@ class Reader:
         while True:
             result = scan_elements(text, at, end, state, self._scratch)
             if result.events and keep:
-                rows, rest = self._scratch.events[: result.events], self._scratch.rest[: result.rest]
-                events.batches.append(self._builder.batch(text, rows, rest))
+                table, rest = self._scratch.events, self._scratch.rest[: result.rest]
+                events.batches.append(self._builder.batch(text, table, result.events, rest))
                 events.kept += result.events
             if result.non_events and where:
                 first = result.first_non_event
@@ -121,7 +121,7 @@ class Reader:
             if result.verdict != FULL:
                 return result
             if not result.events:  # an event with more members than the table holds
-                self._scratch = new_scratch(len(self._scratch.events), 2 * len(self._scratch.rest))
+                self._scratch = new_scratch(self._scratch.events.shape[1], 2 * len(self._scratch.rest))
             at, state = result.at, result.state
 
     def _repair(self, text: Text, events: Events, verdict: int, where: Callable[[int], int], *, last: bool) -> None:
@@ -222,7 +222,7 @@ def _is_event(text: Text, start: int, scratch: Scratch) -> bool:
     if verdict != OK:
         return False
     scan_elements(text, start, end, ELEMENT, scratch)
-    return bool(scratch.events[0, HAS_MEMBER] >> PH & 1)
+    return bool(scratch.events[HAS_MEMBER, 0] >> PH & 1)
 
 
 class _Place(NamedTuple):

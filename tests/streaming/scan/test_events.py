@@ -36,7 +36,7 @@ def scan_one(event: str) -> dict[int, int]:
     text = event.encode()
     result = scan_elements(padded(text), 0, len(text), ELEMENT, SCRATCH)
     assert (result.events, result.verdict, result.at) == (1, MORE, len(text))
-    row = SCRATCH.events[0]
+    row = SCRATCH.events[:, 0]
     return {column: int(row[column]) for column in range(BYTES + 1) if row[HAS_INT] >> column & 1}
 
 
@@ -56,7 +56,7 @@ number_texts = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,5})?([eE][+-]?[0
 def test_time_is_exact_or_left_as_text(text: str) -> None:
     result = scan_one(f'{{"ts":{text},"dur": {text} }}')
 
-    row = SCRATCH.events[0]
+    row = SCRATCH.events[:, 0]
     assert result.get(TS_NS) == result.get(DUR_NS)
     integer, _, decimals = text.lstrip("-").partition(".")
     simple = "e" not in text.lower() and len(decimals) <= 3 and (Decimal(text) != 0 or text[0] != "-")
@@ -111,7 +111,7 @@ def test_scan_resumes_where_its_table_was_full() -> None:
         at, state, pids = 0, ELEMENT_OR_CLOSE, []
         while True:
             result = scan_elements(padded(text), at, len(text), state, scratch)
-            pids += scratch.events[: result.events, PID_INT].tolist()
+            pids += scratch.events[PID_INT, : result.events].tolist()
             at, state = result.at, result.state
             if result.verdict != FULL:
                 break
@@ -125,4 +125,4 @@ def test_row_keeps_nothing_of_an_earlier_event() -> None:
     assert scan_one("{}") == {}
     scan_one(full)
     assert scan_one('{"ts":"x","dur":null,"pid":"y","args":[1]}') == {}
-    assert np.count_nonzero(SCRATCH.events[0, VERBATIM]) == 0
+    assert np.count_nonzero(SCRATCH.events[VERBATIM, 0]) == 0
