@@ -18,6 +18,7 @@ from service.attribution.rank_steps import encoded, steps_with_work
 from service.attribution.steps import NO_STEP, StepClock
 from service.attribution.work import FIELDS, LAUNCH
 from service.store.column_files import ColumnFolder, ParquetColumns
+from service.store.event_classes import EventClasses
 from service.store.folder import ATTRIBUTION, EVENTS, new_file, unreadable
 from service.store.parts import Parts
 from service.streaming.ahead import read_ahead
@@ -108,7 +109,7 @@ def rewrite_links(columns: Path, summary: Summary) -> None:
 
 
 def _matched(read: Read, external_ids: ExternalIdKind) -> Matches:
-    builder = LinkBuilder()
+    builder = LinkBuilder(EventClasses())
     for part in read(COLUMNS):
         builder.add(part)
     return builder.match(read, external_ids)

@@ -11,7 +11,8 @@ from service.attribution.steps import Track, normalized_track
 from service.attribution.sweep import OpenOperators
 from service.attribution.work import COLUMNS as WORK_COLUMNS
 from service.attribution.work import GatheredWork
-from service.store.parts import TRACK, Part, Tracks, Words
+from service.store.event_classes import ClassValues, EventClass, EventClasses
+from service.store.parts import TRACK, Part, Words
 from service.trace.summary import (
     ANNOTATION_CATEGORIES,
     GPU_CATEGORIES,
@@ -42,10 +43,17 @@ def _kinds_of(category: str | None) -> int:
 
 
 class LinkBuilder:
-    """Builder of links; takes events part by part, in order of time."""
+    """Builder of links; takes events part by part, in order of time.
 
-    def __init__(self) -> None:
-        self._tracks = Tracks()
+    Args:
+        classes: the classes of the events.
+    """
+
+    def __init__(self, classes: EventClasses) -> None:
+        self._classes = classes
+        self._kinds = ClassValues(classes, lambda class_: _kinds_of(class_.cat) if class_.ph == "X" else 0)
+        self._thread_numbers: dict[Track, int] = {}
+        self._threads = ClassValues(classes, self._thread_of)
         self._open = OpenOperators()
         self._pending = [np.empty(0, np.int64)] * 9  # slices with the latest start; the next part may have more
         self._calls = GatheredColumns(
@@ -55,37 +63,36 @@ class LinkBuilder:
         self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device")
         self._work = GatheredWork()
         self._names = Words()
-        self._threads: dict[Track, int] = {}
-        self._thread_of_track: list[int] = []
+
+    def _thread_of(self, class_: EventClass) -> int:
+        return self._thread_numbers.setdefault(normalized_track(*class_.track), len(self._thread_numbers))
 
     def add(self, part: Part) -> None:
         """Add the next events, with at least `COLUMNS`."""
         if not len(part):
             return
-        timed = part.slices & part.has("ts_ns")
-        codes, words = part.coded("cat")
-        kinds = np.where(timed, np.array([_kinds_of(word) for word in (*words, None)], np.int8)[codes], 0)
+        classes = self._classes.of(part)
+        kinds = self._kinds.of(classes).astype(np.int8) * part.has("ts_ns")
         operators = kinds & _OPERATOR > 0
         if operators.any():
             operators &= part.which("name", is_operator)
         is_call = kinds & _CALL > 0
         if is_call.any():
             is_call &= part.ints("correlation") > 0
-        self._add_host(part, np.flatnonzero(operators | is_call), is_call)
+        self._add_host(part, np.flatnonzero(operators | is_call), is_call, classes)
         self._add_device(part, np.flatnonzero(kinds & _ON_DEVICE), kinds)
         self._work.add(part, np.flatnonzero(kinds & _WORK))
         self._add_regions(part, np.flatnonzero(kinds & _REGION), is_device=1)
         self._add_regions(part, np.flatnonzero(kinds & _ANNOTATION), is_device=0)
-        self._tracks.forget(part)
 
-    def _add_host(self, part: Part, rows: Ints, is_call: Flags) -> None:
+    def _add_host(self, part: Part, rows: Ints, is_call: Flags, classes: Ints) -> None:
         if not len(rows):
             return
         is_graph = part.which("name", lambda name: "GraphLaunch" in (name or ""))
         calls, names = is_call[rows], np.full(len(rows), NONE)
         names[calls] = self._work.names.of(part, "name", rows[calls])
         new = (
-            calls.astype(np.int64), self._tracks.of(part)[rows], part.starts[rows], part.ends[rows],
+            calls.astype(np.int64), classes[rows], part.starts[rows], part.ends[rows],
             part.ints("external_id")[rows], part.first + rows, part.ints("correlation")[rows], is_graph[rows], names,
         )  # fmt: skip
         slices = [np.concatenate(columns) for columns in zip(self._pending, new, strict=True)]
@@ -96,14 +103,11 @@ class LinkBuilder:
     def _sweep(self, slices: list[Ints]) -> None:
         """Find the operators around calls. Slices that are swept later begin after all of these."""
         order = nesting_order(slices[2], slices[3])
-        calls, tracks, starts, ends, ids, rows, correlations, graphs, names = (values[order] for values in slices)
+        calls, classes, starts, ends, ids, rows, correlations, graphs, names = (values[order] for values in slices)
         is_call = calls > 0
         if not len(rows):
             return
-        for key in self._tracks.keys[len(self._thread_of_track) :]:
-            self._thread_of_track.append(self._threads.setdefault(normalized_track(*key), len(self._threads)))
-        threads = np.array(self._thread_of_track, np.int64)[tracks]
-        around = self._open.around(is_call, threads, starts, ends, ids, rows)
+        around = self._open.around(is_call, self._threads.of(classes), starts, ends, ids, rows)
         self._calls.add(
             correlation=correlations[is_call],
             row=rows[is_call],
@@ -112,7 +116,7 @@ class LinkBuilder:
             start=starts[is_call],
             duration=(ends - starts)[is_call],
             name=names[is_call],
-            track=tracks[is_call],
+            track=self._classes.tracks.of(classes[is_call]),
             operator=around[:, 0],
             operator_id=around[:, 1],
         )
@@ -125,7 +129,7 @@ class LinkBuilder:
                 id=part.ints("external_id")[rows],
                 start=part.starts[rows],
                 end=part.ends[rows],
-                track=self._tracks.of(part)[rows],
+                track=self._tracks_of(part, rows),
                 is_work=(kinds[rows] & _WORK > 0).astype(np.int8),
             )
 
@@ -136,9 +140,12 @@ class LinkBuilder:
                 id=part.ints("external_id")[rows],
                 name=self._names.of(part, "name", rows),
                 start=part.starts[rows],
-                track=self._tracks.of(part)[rows],
+                track=self._tracks_of(part, rows),
                 is_device=np.full(len(rows), is_device, np.int8),
             )
+
+    def _tracks_of(self, part: Part, rows: Ints) -> Ints:
+        return self._classes.tracks.of(self._classes.of(part)[rows])
 
     def match(self, read: Read, external_ids: ExternalIdKind) -> Matches:
         """Match all added events. The builder takes no more events.
@@ -148,4 +155,6 @@ class LinkBuilder:
             external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
         """
         self._sweep(self._pending)
-        return Matches(self._calls, self._slices, self._regions, self._work, self._tracks.keys, read, external_ids)
+        return Matches(
+            self._calls, self._slices, self._regions, self._work, self._classes.track_keys, read, external_ids
+        )

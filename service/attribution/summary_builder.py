@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from service.attribution.file import match_events, write_links
 from service.attribution.link_builder import LinkBuilder
 from service.store.census import Census
+from service.store.event_classes import EventClasses
 from service.store.parts import Part
 from service.streaming.scan.nesting import Nesting
 from service.trace.health import Health
@@ -20,9 +22,10 @@ class SummaryBuilder:
 
     def __init__(self) -> None:
         self._parts = self._rows = 0
+        self._classes = EventClasses()
         self._nesting = Nesting()
-        self._links = LinkBuilder()
-        self._census = Census()
+        self._links = LinkBuilder(self._classes)
+        self._census = Census(self._classes)
 
     def add(self, events: pa.Table) -> None:
         """Add the next events; dictionary columns have one chunk."""
@@ -30,7 +33,8 @@ class SummaryBuilder:
             return
         part = Part(self._parts, self._rows, events)
         self._parts, self._rows = self._parts + 1, self._rows + len(events)
-        self._nesting.add(events)
+        rows = np.flatnonzero(part.slices & part.has("ts_ns") & part.has("dur_ns") & (part.ints("dur_ns") >= 0))
+        self._nesting.add(self._classes.tracks.of(self._classes.of(part)[rows]), part.starts[rows], part.ends[rows])
         self._links.add(part)
         self._census.add(part)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from service.store.anomalies import note_anomalies
+from service.store.event_classes import EventClasses
 from service.store.folder import EVENTS
 from service.store.parts import METADATA, Flags, Ints, Part, Parts, rows_at
 from service.store.steps import steps_of
@@ -39,10 +40,14 @@ _STEP_COLUMNS = ("name", "ts_ns", "dur_ns", "cat", "pid", "pid_text", "tid", "ti
 
 
 class Census:
-    """The census of a trace. Takes all of its events, in order of time."""
+    """The census of a trace. Takes all of its events, in order of time.
 
-    def __init__(self) -> None:
-        self._tally = Tally()
+    Args:
+        classes: the classes of the events.
+    """
+
+    def __init__(self, classes: EventClasses) -> None:
+        self._tally = Tally(classes)
         self._names: dict[tuple[Key, ...], tuple[int, str]] = {}
         self._steps: list[tuple[Any, ...]] = []
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from service.store.tally import TallyRow
-from service.trace.summary import GPU_CATEGORIES, HOST_CATEGORIES, TIMELESS_PHASES, Bounds, Key, is_launch, key_of
+from service.trace.summary import GPU_CATEGORIES, HOST_CATEGORIES, TIMELESS_PHASES, Bounds, Key, is_launch
 
 
 class Extent:
@@ -47,9 +47,10 @@ class Track:
     def add(self, row: TallyRow) -> None:
         """Add the events of a row."""
         self.events += row.events
-        if _is_work(row) and row.device is not None:
-            self.device = row.device if self.device is None else max(self.device, row.device)
-        self.host = self.host or _on_host(row.cat or "")
+        device = row.event_class.device
+        if _is_work(row) and device is not None:
+            self.device = device if self.device is None else max(self.device, device)
+        self.host = self.host or _on_host(row.event_class.cat or "")
 
 
 class TallySums:
@@ -84,27 +85,27 @@ class TallySums:
             self._add(row)
 
     def _add(self, row: TallyRow) -> None:
-        self.counts[row.ph or "", row.cat or ""] += row.events
+        kind = row.event_class
+        self.counts[kind.ph or "", kind.cat or ""] += row.events
         self.with_time += row.timed
         self.before_zero += row.before_zero
         self.at_zero += row.at_zero
         self.negative += row.negative
-        if row.ph == "X":
+        if kind.ph == "X":
             self.without_duration += row.events - row.lasting
-        if row.ph not in TIMELESS_PHASES and not row.is_mark:
+        if kind.ph not in TIMELESS_PHASES and not kind.is_mark:
             self.timed.add(row)
-        if row.ph != "M":
+        if kind.ph != "M":
             self.without_time += row.events - row.timed
-            key = key_of(row.pid, row.pid_text), key_of(row.tid, row.tid_text)
-            self.tracks.setdefault(key, Track()).add(row)
-        if _is_work(row) and row.device is not None:
-            self.devices.setdefault(row.device, Extent()).add(row)
-            if row.stream is not None:
-                self.streams.add((row.device, row.stream))
+            self.tracks.setdefault(kind.track, Track()).add(row)
+        if _is_work(row) and kind.device is not None:
+            self.devices.setdefault(kind.device, Extent()).add(row)
+            if kind.stream is not None:
+                self.streams.add((kind.device, kind.stream))
 
 
 def _is_work(row: TallyRow) -> bool:
-    return row.cat in GPU_CATEGORIES
+    return row.event_class.cat in GPU_CATEGORIES
 
 
 @cache

@@ -8,12 +8,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.store.event_classes import KEYS, EventClasses
 from service.store.parts import Part
 from service.store.tally import Tally
 from service.streaming.schema import SCHEMA
 from service.trace.summary import RECORD_WINDOW_END
 
-KEYS = ("ph", "cat", "pid", "pid_text", "tid", "tid_text", "device", "stream")
 COLUMNS = (*KEYS, "name", "ts_ns", "dur_ns")
 NUMBERS = st.none() | st.sampled_from([0, 1, -1, 7, 2**63 - 1, -(2**63)])
 TEXTS = st.none() | st.sampled_from(["", "X", '"a"', "kernel"])
@@ -34,13 +34,13 @@ def table_of(events: list[dict[str, Any]]) -> pa.Table:
 
 
 def tallied(*parts: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    tally, first = Tally(), 0
+    tally, first = Tally(EventClasses()), 0
     for index, events in enumerate(parts):
         tally.add(Part(index, first, table_of(events)))
         first += len(events)
-    rows = [tuple(row.values()) for row in tally.table().to_pylist()]
-    assert len({row[: len(KEYS) + 1] for row in rows}) == len(rows)
-    return {row[: len(KEYS) + 1]: row[len(KEYS) + 1 :] for row in rows}
+    rows = [*tally.rows()]
+    assert len({row.event_class for row in rows}) == len(rows)
+    return {tuple(row.event_class): tuple(row[1:]) for row in rows}
 
 
 def counted(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:

@@ -4,47 +4,29 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from service.streaming.integers import ints
 from service.streaming.scan.compiled import compiled
 
 _NONE = -1
-_TEXT = -(1 << 62)  # ids that are not integers get the numbers from this one downwards
-_TRACKS, _OVERLAPS, _TIES, _OPEN = range(4)  # indexes of the counts
+_OVERLAPS, _TIES, _OPEN = range(3)  # indexes of the counts
 Ints = npt.NDArray[np.int64]
 
 
 @compiled
-def _slot(tracks: Any, pid: int, tid: int) -> int:
-    """Return the row of a track in the hash table, or the free row at which to add it."""
-    mask: int = tracks.shape[0] - 1
-    slot = (pid * 0x2545F4914F6CDD1D ^ tid * 0x5851F42D4C957F2D) >> 20 & mask
-    while tracks[slot, 0] and (tracks[slot, 1] != pid or tracks[slot, 2] != tid):
-        slot = (slot + 1) & mask
-    return slot
-
-
-@compiled
-def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices: Any, counts: Any) -> None:
+def _nest(tracks: Ints, starts: Ints, ends: Ints, tops: Ints, slices: Any, counts: Ints) -> None:
     """Put slices on the stacks of their tracks, and count those that do not nest.
 
     Args:
-        pids: the slices' pids; the slices are in order of time.
-        tids: the slices' tids.
+        tracks: the numbers of the slices' tracks; the slices are in order of time.
         starts: the slices' starts in ns.
         ends: the slices' ends in ns.
-        tracks: a hash table with rows of (used, pid, tid, index of the topmost open slice plus one).
+        tops: the index of the topmost open slice of each track, or `_NONE`; updated.
         slices: rows of (start, end, index of the slice below); the first row is the head of the list of free rows.
-        counts: the counts of tracks, overlaps, ties and open slices, at `_TRACKS` and so on; updated.
+        counts: the counts of overlaps, ties and open slices, at `_OVERLAPS` and so on; updated.
     """
-    for index in range(len(pids)):
+    for index in range(len(tracks)):
         start, end = starts[index], ends[index]
-        slot = _slot(tracks, pids[index], tids[index])
-        if not tracks[slot, 0]:
-            tracks[slot, 0], tracks[slot, 1], tracks[slot, 2], tracks[slot, 3] = 1, pids[index], tids[index], 0
-            counts[_TRACKS] += 1
-        top = tracks[slot, 3] - 1
+        top = tops[tracks[index]]
         while top >= 0 and slices[top, 1] <= start:  # the topmost slice has ended
             below = slices[top, 2]
             slices[top, 2], slices[0, 2] = slices[0, 2], top
@@ -65,17 +47,16 @@ def _nest(pids: Ints, tids: Ints, starts: Ints, ends: Ints, tracks: Any, slices:
                 slices[above, 2] = free
             else:
                 top = free
-        tracks[slot, 3] = top + 1
+        tops[tracks[index]] = top
 
 
 class Nesting:
     """Counter of slices that do not nest. Its memory grows with the tracks and the slices that are open at a time."""
 
     def __init__(self) -> None:
-        self._tracks = np.zeros((1 << 10, 4), np.int64)
+        self._tops = np.empty(0, np.int64)
         self._slices = grow_slices(np.zeros((1, 3), np.int64), 1 << 10)
-        self._counts = np.zeros(4, np.int64)
-        self._texts: dict[str | None, int] = {}
+        self._counts = np.zeros(3, np.int64)
 
     @property
     def overlaps(self) -> int:
@@ -87,39 +68,22 @@ class Nesting:
         """Number of slices that the file lists after a shorter slice of their track with the same start."""
         return int(self._counts[_TIES])
 
-    def add(self, events: pa.Table) -> None:
-        """Count the slices of the next events, in order of time and then of the file."""
-        phases = events["ph"].combine_chunks()
-        is_slice = np.array([*(phase == "X" for phase in phases.dictionary.to_pylist()), False])
-        durations = ints(events["dur_ns"], _NONE)
-        is_whole = (durations >= 0) & events["ts_ns"].is_valid().to_numpy()
-        chosen = np.flatnonzero(is_whole & is_slice[phases.indices.fill_null(-1).to_numpy()])
-        starts = ints(events["ts_ns"])[chosen]
-        ends = starts + durations[chosen]
-        pids, tids = (self._ids(events, key)[chosen] for key in ("pid", "tid"))
-        self._make_room(len(starts))
-        _nest(pids, tids, starts, ends, self._tracks, self._slices, self._counts)
+    def add(self, tracks: Ints, starts: Ints, ends: Ints) -> None:
+        """Count the next slices, in order of time and then of the file.
 
-    def _ids(self, events: pa.Table, key: str) -> Ints:
-        """Return the pids or tids of the events; those that are not integers get numbers from `_TEXT` downwards."""
-        ids, texts = events[key], events[f"{key}_text"].combine_chunks()
-        filled = ints(ids, _TEXT)
-        if ids.null_count:
-            codes = [self._texts.setdefault(text, len(self._texts)) for text in [*texts.dictionary.to_pylist(), None]]
-            row_codes = np.array(codes)[texts.indices.fill_null(len(codes) - 1).to_numpy()]
-            filled = np.where(ids.is_null().to_numpy(), _TEXT - row_codes, filled)
-        return filled
-
-    def _make_room(self, count: int) -> None:
-        """Grow the tables to hold `count` additional tracks and open slices."""
-        tracks = int(self._counts[_TRACKS])
-        if 2 * (tracks + count) > len(self._tracks):
-            old = self._tracks[self._tracks[:, 0] != 0]
-            self._tracks = np.zeros((1 << (2 * (tracks + count)).bit_length(), 4), np.int64)
-            for row in old:
-                self._tracks[_slot(self._tracks, row[1], row[2])] = row
-        if int(self._counts[_OPEN]) + count >= len(self._slices):
-            self._slices = grow_slices(self._slices, len(self._slices) + count)
+        Args:
+            tracks: the numbers of their tracks.
+            starts: their starts in ns.
+            ends: their ends in ns.
+        """
+        tracks_max = int(tracks.max(initial=_NONE))
+        if tracks_max >= len(self._tops):
+            tops = np.full(2 * tracks_max + 1, _NONE)
+            tops[: len(self._tops)] = self._tops
+            self._tops = tops
+        if int(self._counts[_OPEN]) + len(starts) >= len(self._slices):
+            self._slices = grow_slices(self._slices, len(self._slices) + len(starts))
+        _nest(tracks, starts, ends, self._tops, self._slices, self._counts)
 
 
 def grow_slices(slices: Any, size: int) -> Any:
