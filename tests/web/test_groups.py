@@ -35,6 +35,24 @@ def run(server: Server, tmp_path: Path) -> tuple[str, list[str]]:
     return answer.json()["group"]["id"], ids
 
 
+def test_traces_that_could_not_be_read_are_named_and_the_others_analysed(
+    page: Page, server: Server, run: tuple[str, list[str]]
+) -> None:
+    group_id, _ = run
+    name = server.api.get(f"/groups/{group_id}").json()["name"]
+    server.api.put("/traces/<i>2.json", params={"wait": PATIENCE_S, "group": name}, content=b"no trace")
+    assert server.api.get(f"/groups/{group_id}").json()["ranks"][-1]["state"] == "failed"
+
+    page.goto(f"{server.url}/groups/{group_id}")
+
+    expect(page.get_by_test_id("left-out")).to_have_text("1 trace could not be read, and is left out: <i>2.json")
+    steps = server.api.get(f"/groups/{group_id}/analysis/steps", params={"table": "steps"})
+    expect(page.get_by_test_id("chart-run-steps").locator("rect[data-row]")).to_have_count(
+        len(steps.json()["tables"]["steps"]["rows"])
+    )
+    expect(page.get_by_test_id("group-merge")).to_be_disabled()
+
+
 def test_group_is_linked_from_the_list_and_shows_its_ranks(
     page: Page, server: Server, run: tuple[str, list[str]]
 ) -> None:

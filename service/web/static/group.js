@@ -13,6 +13,8 @@ import { isFinal } from "./state.js";
 
 const MISSING_MAX = 24; // missing ranks that are listed
 const id = byId("group").dataset.id ?? "";
+/** @param {GroupRank} rank */
+const isReady = (rank) => rank.state === "ready";
 const unknown = () => el("span", { class: "muted" }, "unknown");
 /** @type {Group | null} */
 let group = null;
@@ -71,7 +73,7 @@ function show(now) {
   group = now;
   document.title = `${now.name} · Tracedock`;
   setText(byId("name"), now.name);
-  const ready = now.ranks.filter((rank) => rank.state === "ready").length;
+  const ready = now.ranks.filter(isReady).length;
   const failed = now.ranks.filter((rank) => rank.state === "failed").length;
   byId("report").hidden = ready === 0 || ready + failed < now.ranks.length;
   byId("facts").replaceChildren(...FACTS.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value(now) ?? unknown()))));
@@ -92,21 +94,34 @@ function show(now) {
  * @param {Group} now
  */
 function showCycle(now) {
-  const [traces, merged] = [shownTraces(now), mergedOf(now).traces];
-  const isRead = now.ranks.every((rank) => rank.state === "ready");
+  const [traces, merged] = [shownTraces(now).filter(isReady), mergedOf(now).traces];
+  const unread = now.ranks.filter((rank) => !isReady(rank));
   fillCycles(byId("cycle"), now);
   setText(byId("merge-run"), `Merge ${plural(new Set(merged.map(({ rank, trace }) => (rank === null ? trace : String(rank)))).size, "rank")}`);
-  byId("merge-run").disabled = merged.length < 2 || !isRead;
+  byId("merge-run").disabled = merged.length < 2 || unread.length > 0;
   const named = namedCycle(now);
   byId("report").href = `${api("groups", id, "report")}${named === null ? "" : `?cycle=${named}`}`;
   byId("compare-with").href = `${root}/compare?base=run:${id}${named === null ? "" : `&base_cycle=${named}`}`;
   const ids = traces.map(({ trace }) => trace).join();
-  if (traces.length > 0 && isRead && ids !== analysed) {
+  if (!unread.every(isFinal)) return;
+  showLeftOut(unread);
+  if (traces.length > 0 && ids !== analysed) {
     analysed = ids;
     analysing.abort();
     analysing = new AbortController();
     startAnalyses({ id, traces, cycle: named }, analysing.signal);
   }
+}
+
+/**
+ * Name the traces that no panel counts.
+ * @param {GroupRank[]} unread those that could not be read
+ */
+function showLeftOut(unread) {
+  const names = unread.slice(0, MISSING_MAX).flatMap(({ name, trace }, index) => [index > 0 ? ", " : "", el("a", { href: pageOf(trace) }, name)]);
+  const more = unread.length > MISSING_MAX ? ` and ${count(unread.length - MISSING_MAX)} more` : "";
+  byId("left-out").hidden = unread.length === 0;
+  byId("left-out").replaceChildren(`${plural(unread.length, "trace")} could not be read, and ${unread.length === 1 ? "is" : "are"} left out: `, ...names, more);
 }
 
 /**
@@ -118,7 +133,7 @@ function headlineOf({ ranks, cycles, world_size: world, size, missing }) {
   const present = known === 0 ? null : world === null ? plural(known, "rank") : `${count(known)} of ${plural(world, "rank")}`;
   const turns = cycles.length < 2 ? null : plural(cycles.length, "cycle");
   const traces = known === ranks.length ? null : plural(ranks.length, "trace");
-  const ready = ranks.filter((rank) => rank.state === "ready").length;
+  const ready = ranks.filter(isReady).length;
   const lacking = missing.length > 0 ? `missing ${missing.slice(0, MISSING_MAX).join(", ")}${missing.length > MISSING_MAX ? ` and ${count(missing.length - MISSING_MAX)} more` : ""}` : null;
   return [present, turns, traces, ready < ranks.length ? `${count(ready)} ready` : null, bytes(size), lacking].filter(Boolean).join(" · ");
 }
@@ -164,7 +179,7 @@ function ranksOf(ranks, cycles) {
   const rows = ranks.map((rank) => {
     const badge = el("span", { class: "badge" }, rank.state);
     badge.dataset.state = rank.state;
-    const ready = rank.state === "ready";
+    const ready = isReady(rank);
     return [
       rank.rank === null ? unknown() : String(rank.rank),
       ...(several ? [rank.cycle === null ? unknown() : String(rank.cycle)] : []),
