@@ -1,11 +1,10 @@
 """Classes of a trace's events: events of one class have the same phase, category, track, device and stream."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from service.store.parts import TRACK, Part, Words
 from service.streaming.scan.compiled import compiled
@@ -154,24 +153,14 @@ class EventClasses:
         self._rows, self._slots = rows, np.full(2 * len(rows), _FREE)
         _place(np.ascontiguousarray(rows[: self._known].T), rows, self._slots)
 
-    def table(self, first: int = 0) -> pa.Table:
-        """Return the classes from number `first` on, with the fields of `EventClass`."""
-        rows = self._rows[first : self._known]
-        columns: dict[str, pa.Array] = {}
-        for place, name in enumerate(KEYS):
-            lacking = rows[:, _HAS] >> place & 1 == 0
-            if name in _WORDS:
-                words = pa.array(self._words[name].listed, pa.string())
-                columns[name] = words.take(pa.array(rows[:, place], mask=lacking))
-            else:
-                columns[name] = pa.array(rows[:, place], mask=lacking)
-        return pa.table({**columns, "is_mark": pa.array(rows[:, _HAS] >> _IS_MARK & 1 == 1)})
-
     def listed(self, first: int = 0) -> Iterator[EventClass]:
         """Yield the classes from number `first` on."""
-        if first < self._known:
-            for batch in self.table(first).to_batches(max_chunksize=_LISTED_AT_ONCE):
-                yield from map(EventClass._make, zip(*(column.to_pylist() for column in batch), strict=True))
+        words = {name: numbers.listed for name, numbers in self._words.items()}
+        for start in range(first, self._known, _LISTED_AT_ONCE):
+            rows = self._rows[start : min(start + _LISTED_AT_ONCE, self._known)]
+            columns = [_column(rows, place, words.get(name)) for place, name in enumerate(KEYS)]
+            are_marks = (rows[:, _HAS] >> _IS_MARK & 1 == 1).tolist()
+            yield from map(EventClass._make, zip(*columns, are_marks, strict=True))
 
     def _track_of(self, class_: EventClass) -> int:
         number = self._track_numbers.setdefault(class_.track, len(self.track_keys))
@@ -205,6 +194,14 @@ class ClassValues:
                 self._values[number] = self._value_of(class_)
             self._known = len(self._classes)
         return self._values.take(numbers)
+
+
+def _column(rows: Ints, place: int, words: Sequence[str] | None) -> list[Any]:
+    """Return a key of some rows: its numbers or their words, and None for null."""
+    values, has = rows[:, place].tolist(), (rows[:, _HAS] >> place & 1).tolist()
+    if words is not None:
+        return [words[value] if has_value else None for value, has_value in zip(values, has, strict=True)]
+    return [value if has_value else None for value, has_value in zip(values, has, strict=True)]
 
 
 def _are_marks(part: Part) -> npt.NDArray[np.bool_]:
