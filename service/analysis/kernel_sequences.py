@@ -1,17 +1,21 @@
 """Which sequences of kernels do operators launch, how often, and what do they cost?"""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.host import ANNOTATION, OP, host_of
+from service.analysis.facts.host import ANNOTATION, OP, Host, host_of, read_arrays
+from service.analysis.facts.intervals import Ints
 from service.analysis.facts.launches import no_launches_reason
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import RANK, count, ns, number, table_of, word
 from service.trace.errors import NotApplicable
+
+if TYPE_CHECKING:
+    from service.attribution.nesting import Indices  # loads numba, which describing questions does without
 
 SEQUENCES = (
     RANK,
@@ -28,20 +32,11 @@ SEQUENCES = (
     ns("first_start", "start of the first of these operators"),
 )
 
-_SEQUENCES = """
-WITH sequences AS (
-    SELECT root, list(name ORDER BY start_ns, position) AS kernels, sum(dur_ns) AS device_ns
-    FROM launched_under GROUP BY root HAVING count(*) >= $min_length
-), counted AS (
-    SELECT
-        op, kernels, count(*) AS count, sum(device_ns) AS device_ns, sum(host_ns) AS host_ns,
-        min(op_start_ns) AS first_start_ns
-    FROM sequences JOIN roots USING (root) GROUP BY op, kernels
-)
-SELECT
-    op, kernels[:$names_max] AS kernels, len(kernels) AS length, count, device_ns::BIGINT AS device_ns,
-    host_ns::BIGINT AS host_ns, (device_ns / count)::DOUBLE AS device_mean_ns, first_start_ns
-FROM counted ORDER BY count DESC, device_ns DESC, first_start_ns LIMIT $top
+
+_WORK = """
+SELECT position AS positions, name AS names, start_ns AS starts, dur_ns AS durations,
+    coalesce(launch_row, -1) AS launches
+FROM work
 """
 
 
@@ -56,26 +51,81 @@ class SequenceParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     """Return the most frequent sequences of a rank."""
+    from service.attribution.nesting import require_countable  # noqa: PLC0415 - loads numba, which the server does without
+
     scope.define_work(parameters, typed=False)
-    work = scope.table("SELECT position, name, start_ns, dur_ns, coalesce(launch_row, -1) AS launch FROM work")
-    names = work["name"].combine_chunks().dictionary_encode()
-    roots, root_of_work = _roots(scope, parameters, work)
-    is_under = root_of_work >= 0
-    under = {"root": root_of_work, "name": names.indices.fill_null(-1).to_numpy()}
-    under |= {column: work[column].to_numpy() for column in ("start_ns", "position", "dur_ns")}
-    scope.db.register("launched_under", pa.table({column: values[is_under] for column, values in under.items()}))
-    scope.db.register("roots", roots)
-    limits = {name: getattr(parameters, name) for name in ("min_length", "names_max", "top")}
-    sequences = scope.table(_SEQUENCES, **limits).to_pydict()
-    if not sequences["op"]:
-        raise NotApplicable(_no_sequences_reason(parameters, len(roots), int(is_under.sum())))
-    words = [*names.dictionary.to_pylist(), ""]  # work without a name has the index -1, and so this last entry
-    sequences["kernels"] = [
-        _joined([words[name] for name in kernels], length)
-        for kernels, length in zip(sequences["kernels"], sequences["length"], strict=True)
-    ]
-    sequences["rank"] = [scope.rank] * len(sequences["op"])
-    return {"sequences": table_of(SEQUENCES, sequences)}
+    work, texts = read_arrays(scope, _WORK, {"names"})
+    require_countable(work["durations"], "The time of work on devices")
+    host = host_of(scope)
+    roots, root_of_work = _roots(host, parameters, work["launches"])
+    sequences = _Sequences(work, texts["names"], root_of_work, parameters.min_length)
+    if not len(sequences.roots):
+        raise NotApplicable(_no_sequences_reason(parameters, len(roots), int((root_of_work >= 0).sum())))
+    columns = sequences.counted(host, parameters)
+    return {"sequences": table_of(SEQUENCES, {**columns, "rank": [scope.rank] * len(columns["op"])})}
+
+
+class _Sequences:
+    """The sequences of work that operators launched.
+
+    Args:
+        work: columns of `_WORK`.
+        words: names by code.
+        root_of_work: operator that launched each piece of work; negative for none.
+        min_length: minimum length of a sequence.
+
+    Attributes:
+        roots: operator of each sequence, in ascending order.
+    """
+
+    def __init__(self, work: dict[str, Any], words: list[str], root_of_work: "Indices", min_length: int) -> None:
+        from service.attribution.nesting import NONE, path_codes  # noqa: PLC0415 - loads numba, which the server does without
+
+        self._words = words
+        order = np.lexsort((work["positions"], work["starts"], root_of_work))
+        order = order[np.searchsorted(root_of_work[order], 0) :]
+        roots = root_of_work[order]
+        self._names = work["names"][order]
+        is_first = np.append(True, roots[1:] != roots[:-1])[: len(roots)]
+        before = np.where(is_first, NONE, np.arange(-1, len(roots) - 1)).astype(np.int32)
+        codes, self._distinct = path_codes(before, self._names)
+        firsts = np.flatnonzero(is_first)
+        lengths = np.diff(np.append(firsts, len(roots)))
+        device_ns = np.add.reduceat(work["durations"][order], firsts) if len(firsts) else firsts
+        long = lengths >= min_length
+        self._firsts, self._lengths, self._device_ns = firsts[long], lengths[long], device_ns[long]
+        self._codes = codes[self._firsts + self._lengths - 1].astype(np.int64)  # of the path to the last name
+        self.roots = roots[self._firsts]
+
+    def counted(self, host: Host, parameters: SequenceParameters) -> dict[str, Any]:
+        """Return the columns of the most frequent sequences, counted by operator."""
+        from service.attribution.nesting import count_by_key, factorize, first_indices, sum_by_key  # noqa: PLC0415 - loads numba
+
+        ops = pa.array(host.words, pa.string()).dictionary_encode()  # a nameless slice has the code of an empty name
+        op = ops.indices.to_numpy()[host.names[self.roots]]
+        keys, distinct = factorize(op.astype(np.int64) * self._distinct + self._codes)
+        firsts, count = first_indices(keys, distinct), count_by_key(keys, distinct)
+        device_ns = sum_by_key(keys, self._device_ns, distinct)
+        starts = host.starts[self.roots[firsts]]
+        chosen = np.lexsort((starts, -device_ns, -count))[: parameters.top]
+        kept = firsts[chosen]
+        return {
+            "op": ops.dictionary.take(pa.array(op[kept])),
+            "kernels": [self._joined(index, parameters.names_max) for index in kept.tolist()],
+            "length": self._lengths[kept],
+            "count": count[chosen],
+            "device_ns": device_ns[chosen],
+            "host_ns": sum_by_key(keys, host.durations[self.roots], distinct)[chosen],
+            "device_mean_ns": device_ns[chosen] / count[chosen],
+            "first_start_ns": starts[chosen],
+        }
+
+    def _joined(self, index: int, names_max: int) -> str:
+        """Join the first names of a sequence."""
+        first, length = int(self._firsts[index]), int(self._lengths[index])
+        names = [self._words[name] for name in self._names[first : first + min(length, names_max)].tolist()]
+        rest = [f"… and {length - names_max} more"] if length > names_max else []
+        return " | ".join([*names, *rest])
 
 
 def _no_sequences_reason(parameters: SequenceParameters, operators: int, work: int) -> str:
@@ -87,35 +137,23 @@ def _no_sequences_reason(parameters: SequenceParameters, operators: int, work: i
     return f"None of {operators} operators launched at least {parameters.min_length} kernels, copies or memsets."
 
 
-def _joined(names: list[str], length: int) -> str:
-    """Join the names of a sequence; `length` is the full length, with the names that are not shown."""
-    rest = [f"… and {length - len(names)} more"] if length > len(names) else []
-    return " | ".join([*names, *rest])
+def _roots(host: Host, parameters: SequenceParameters, launches: Ints) -> tuple[Ints, "Indices"]:
+    """Return the outermost selected operators, and the one that launched each piece of work; `NONE` for none.
 
-
-def _roots(scope: Scope, parameters: SequenceParameters, work: pa.Table) -> tuple[pa.Table, Any]:
-    """Return the outermost selected operators, and for each row of `work` the operator that launched it.
-
-    The operators are indices (int64), or NONE for work that no selected operator launched.
+    Args:
+        host: slices of the host.
+        parameters: select the operators.
+        launches: row of the launch of each piece of work.
     """
     from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
 
-    host = host_of(scope)
     is_named = np.array([parameters.operator in name for name in host.words], bool)
     chosen = is_named[host.names] & np.isin(host.kinds, (OP, ANNOTATION) if parameters.operator else (OP,))
     parents = parents_of(host.threads, host.starts, host.ends)
     inner = np.append(nearest_marked(parents, chosen), NONE)  # NONE is -1: indexing with it reads this last entry
     outermost = chosen & (inner[parents] == NONE)
     root = np.append(nearest_marked(parents, outermost), NONE)
-    call = host.indices_of(work["launch"].to_numpy())
-    indices = np.flatnonzero(outermost)
-    roots = {
-        "root": indices,
-        "op": pa.array(host.words, pa.string()).take(pa.array(host.names[indices])),
-        "op_start_ns": host.starts[indices],
-        "host_ns": host.durations[indices],
-    }
-    return pa.table(roots), root[call]
+    return np.flatnonzero(outermost), root[host.indices_of(launches)]
 
 
 QUESTION = Question(
