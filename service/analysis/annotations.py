@@ -77,7 +77,7 @@ def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
     slices = scope.slices()
     host = slices.of_categories(ANNOTATION_CATEGORIES.__contains__)
     sides = [[column[host] for column in slices.host], slices.regions]
-    starts, ends, _, _, names, _, threads, _ = (np.concatenate(columns) for columns in zip(*sides, strict=True))
+    starts, ends, _, names, _, threads, _ = (np.concatenate(columns) for columns in zip(*sides, strict=True))
     gpu = np.repeat(np.arange(2, dtype=np.int32), [len(side[0]) for side in sides])
     rows = np.arange(len(starts))[nesting_order(starts, ends)]
     if parameters.last_step == "drop" and (start := scope.last_step_start(parameters.types)) is not None:
@@ -128,8 +128,11 @@ def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:
 
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no such regions."""
-    regions = scope.table(f"SELECT 1 FROM events WHERE {_IS_ANNOTATION} LIMIT 1")
-    return None if len(regions) else "No regions that the program names (record_function) are in this trace."
+    return (
+        None
+        if scope.has_event(_IS_ANNOTATION)
+        else "No regions that the program names (record_function) are in this trace."
+    )
 
 
 QUESTION = Question(

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from service.analysis.facts.host import IS_OP
 from service.analysis.facts.scope import Scope
-from service.analysis.question import Parameters, Question, Tables, WorkParameters
+from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, count, ns, pct, table_of, word
 
 KIND = word(
@@ -65,7 +65,6 @@ def answer(scope: Scope, parameters: CriticalPathParameters) -> Tables:
     """Return the critical path of a rank."""
     from service.analysis.facts.path_edges import PathEdges  # noqa: PLC0415 - loads numba, which the server does without
 
-    scope.define_work(WorkParameters())
     edges = PathEdges(scope)
     columns = {
         "summary": edges.by_kind(),
@@ -83,8 +82,8 @@ def missing(scope: Scope) -> str | None:
     """Return a reason if the trace does not have both host events and work on a device."""
     if reason := scope.no_work_reason:
         return reason
-    slices = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ({IS_OP} OR {scope.is_call}) LIMIT 1")
-    return None if len(slices) else "Neither operators nor calls of a runtime are in this trace."
+    has_host = scope.has_event(f"ph = 'X' AND ({IS_OP} OR {scope.is_call})")
+    return None if has_host else "Neither operators nor calls of a runtime are in this trace."
 
 
 TABLES = {"summary": SUMMARY, "total": TOTAL, "names": NAMES, "path": PATH}

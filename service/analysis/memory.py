@@ -125,8 +125,7 @@ def notes(tables: Tables) -> list[str]:
 
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no memory events."""
-    changes = "SELECT 1 FROM events WHERE name = '[memory]' AND ts_ns NOTNULL LIMIT 1"
-    if "[memory]" in scope.names() and len(scope.table(changes)):
+    if "[memory]" in scope.names() and scope.has_event("name = '[memory]' AND ts_ns NOTNULL"):
         return None
     if scope.is_selection and scope.event_count("i", "cpu_instant_event"):
         return "No memory event is in this selection."

@@ -160,9 +160,8 @@ def _statistics(values: Doubles) -> list[int | float | None]:
 
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no copies or memsets."""
-    transfers = scope.table("""
-        SELECT 1 FROM events WHERE ph = 'X' AND cat IN ('gpu_memcpy', 'Memcpy', 'gpu_memset', 'Memset') LIMIT 1""")
-    return None if len(transfers) else "No copies or memsets of a GPU are in this trace."
+    has_transfers = scope.has_event("ph = 'X' AND cat IN ('gpu_memcpy', 'Memcpy', 'gpu_memset', 'Memset')")
+    return None if has_transfers else "No copies or memsets of a GPU are in this trace."
 
 
 QUESTION = Question(

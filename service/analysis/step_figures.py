@@ -11,7 +11,7 @@ from pydantic import Field
 from service.analysis.collectives import missing as no_collectives_reason
 from service.analysis.facts.activity import activity_of
 from service.analysis.facts.communications import communications_of
-from service.analysis.facts.host import KINDS, host_of
+from service.analysis.facts.host import KINDS, Host, host_of
 from service.analysis.facts.intervals import Ints, group_rows
 from service.analysis.facts.memory_changes import memory_changes_of
 from service.analysis.facts.scope import Scope
@@ -21,7 +21,7 @@ from service.analysis.parameters import Parameters, WorkParameters
 from service.analysis.question import Question, Tables
 from service.analysis.steps import hidden_communication
 from service.analysis.table import RANK, Column, Columns, count, ns, table_of, word
-from service.trace.summary import NOT_OPERATORS, key_of
+from service.trace.summary import NOT_OPERATORS
 
 _STEP = count("step", "number of the step")
 _STEPS = (
@@ -178,18 +178,19 @@ def _operators(scope: Scope) -> pa.Table:
     """Return the operators of each step: those of `operators`, with the step as a part of the key."""
     from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - likewise
-    from service.attribution.nesting import factorize, first_indices, row_indices  # noqa: PLC0415 - likewise
+    from service.attribution.nesting import factorize, first_indices  # noqa: PLC0415 - likewise
 
     host = host_of(scope, named=lambda name: name not in NOT_OPERATORS)
     if not len(host):
         return table_of(_OPERATORS, _empty(_OPERATORS))
-    numbers = _steps_of_host(scope)[row_indices(scope.slices().host.rows, host.rows.astype(np.int64))]
+    numbers = _steps_of_host(scope, host)
     codes, distinct = factorize(numbers)
-    words = [str(number) for number in numbers[first_indices(codes, distinct)].tolist()]
+    numbers = numbers[first_indices(codes, distinct)]
+    words = [str(number) for number in numbers.tolist()]
     rows = OperatorRows(replace(host, extras=codes, extra_words=words), plugin=False)
     rows.add_time(device_work(scope))
     keys = rows.called()
-    steps = numbers[rows.firsts[keys]]
+    steps = numbers[codes[rows.firsts[keys]]]
     chosen = np.flatnonzero(steps >= 0)
     chosen = chosen[np.argsort(steps[chosen], kind="stable")]
     keys, steps = keys[chosen], steps[chosen]
@@ -203,22 +204,19 @@ def _operators(scope: Scope) -> pa.Table:
     return table_of(_OPERATORS, values | {column.name: rows.columns[column.name][keys] for column in _OPERATORS[4:]})
 
 
-def _steps_of_host(scope: Scope) -> Ints:
+def _steps_of_host(scope: Scope, host: Host) -> Ints:
     """Return the step in which each slice of the host begins, or -1."""
-    from service.attribution.steps import StepClock  # noqa: PLC0415 - loads numba, which the server does without
-    from service.store.parts import TRACK  # noqa: PLC0415 - loads pyarrow.parquet, likewise
+    from service.analysis.facts.autograd_threads import threads_of  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
 
-    slices = scope.slices()
-    texts = (slices.threads[name].to_pylist() for name in TRACK)
-    keys = [(key_of(pid, pid_text), key_of(tid, tid_text)) for pid, pid_text, tid, tid_text in zip(*texts, strict=True)]
     clock = StepClock(replace(scope.summary, steps=[*scope.steps]))
-    return clock.at(slices.host.starts, slices.host.threads.astype(np.int64), keys)
+    return clock.at(host.starts, host.threads, threads_of(scope, host))
 
 
 def _collectives(scope: Scope) -> pa.Table:
     if no_collectives_reason(scope):
         return table_of(_COLLECTIVES, _empty(_COLLECTIVES))
-    communications = communications_of(scope, "exact")
+    communications = communications_of(scope, "exact", sizes=False)
     communications = communications.filter(pc.is_valid(communications["step"]))
     durations = pc.subtract(communications["end_ns"], communications["start_ns"])
     grouped = (

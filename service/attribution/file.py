@@ -147,8 +147,13 @@ def read_work(columns: Path, names: Sequence[str]) -> pa.Table | None:
     with _open(columns) as file:
         if file is None:
             return None
-        table = file.read([*names, "is_work"])
-        return table.filter(table["is_work"]).select([*names])
+        groups = (file.read_row_group(group, [*names, "is_work"]) for group in range(file.num_row_groups))
+        return pa.concat_tables([SCHEMA.empty_table().select([*names]), *(work_in(group, names) for group in groups)])
+
+
+def work_in(slices: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return columns of the work among slices, which have the columns of the file."""
+    return slices.select([*names]).filter(slices["is_work"])
 
 
 @contextmanager

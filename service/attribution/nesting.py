@@ -124,7 +124,7 @@ def add_to_ancestors(
 
     Args:
         parents: parent of each slice.
-        own_keys: key of each slice for values of the slice itself, without its children.
+        own_keys: key of each slice for values of the slice itself, without its children; negative for none.
         keys: key of each slice for values of the slice and its descendants; negative for none.
         slices: slice to which each row of `values` belongs; negative for none.
         values: one row for each item: its plane in `cells`, then the values to add.
@@ -166,7 +166,7 @@ def sum_by_key(keys: Indices, values: Ints, count: int) -> Ints:
 def first_indices(codes: Indices, count: int) -> Ints:
     """Return the index at which each code first appears."""
     firsts = np.zeros(count, np.int64)
-    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+    _find_firsts(codes, firsts)
     return firsts
 
 
@@ -251,8 +251,10 @@ def first_matches(ids: Ints, wanted: Ints) -> Indices:
 
 
 def row_indices(rows: Any, wanted: Ints) -> Indices:
-    """Return the index of each wanted row within `rows`, or `NONE`; rows are numbered from 0."""
-    return first_matches(rows.astype(np.int64) + 1, wanted + 1)
+    """Return the index of each wanted row within `rows`, or `NONE`; rows are distinct, and numbered from 0."""
+    table = np.full(int(rows.max(initial=-1)) + 2, NONE, np.int32)  # the last entry is that of rows which are not there
+    table[rows] = np.arange(len(rows), dtype=np.int32)
+    return table[np.where((wanted >= 0) & (wanted < len(table)), wanted, -1)]
 
 
 @compiled
@@ -356,7 +358,7 @@ def _add_to_ancestors(
     width = values.shape[1] - 1
     for index in range(len(slices)):
         slice_, plane = slices[index], values[index, 0]
-        if slice_ >= 0:
+        if slice_ >= 0 and own_keys[slice_] >= 0:
             for column in range(width):
                 cells[plane, own_keys[slice_], column] += values[index, column + 1]
         while slice_ >= 0:
@@ -373,6 +375,12 @@ def _nearest_marked(parents: Indices, marked: Flags, nearest: Indices) -> None:
             nearest[index] = index
         else:
             nearest[index] = nearest[parents[index]] if parents[index] >= 0 else NONE
+
+
+@compiled
+def _find_firsts(codes: Indices, firsts: Ints) -> None:
+    for index in range(len(codes) - 1, -1, -1):
+        firsts[codes[index]] = index
 
 
 @compiled

@@ -5,13 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.attribution.nesting import Ints
+from service.attribution.nesting import Indices, Ints
 from service.store.steps import merged_steps
 from service.trace.rank import ranks_by_pid
 from service.trace.summary import Key, Step, Summary
 
 NO_STEP = -1
 """Step number of a time outside all steps."""
+
+_AT_ONCE = 1 << 16
+"""Number of times to look up at once."""
 
 Track = tuple[Key, Key]
 """The pid and tid of a thread."""
@@ -28,9 +31,13 @@ class _Timeline(NamedTuple):
         """Return the number of the last step that began at or before each time, or `NO_STEP` if that step is over."""
         if not len(self.starts):
             return np.full(len(times), NO_STEP, np.int64)
-        last = np.searchsorted(self.starts, times, "right") - 1
-        inside = (last >= 0) & (self.ends[last] > times)
-        return np.where(inside, self.numbers[last], NO_STEP)
+        numbers = np.empty(len(times), np.int64)
+        for first in range(0, len(times), _AT_ONCE):  # so that millions of times need little further memory
+            some = times[first : first + _AT_ONCE]
+            last = np.searchsorted(self.starts, some, "right") - 1
+            inside = (last >= 0) & (self.ends[last] > some)
+            numbers[first : first + _AT_ONCE] = np.where(inside, self.numbers[last], NO_STEP)
+        return numbers
 
 
 class StepClock:
@@ -66,7 +73,7 @@ class StepClock:
     def _rank(self, track: Track) -> int | None:
         return self._ranks.get(track[0]) if isinstance(track[0], int) else None
 
-    def at(self, times: Ints, tracks: Ints, keys: Sequence[Track]) -> Ints:
+    def at(self, times: Ints, tracks: Ints | Indices, keys: Sequence[Track]) -> Ints:
         """Return the number of the step at each time, or `NO_STEP`.
 
         Args:

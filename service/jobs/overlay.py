@@ -8,7 +8,6 @@ import pyarrow as pa
 from service.analysis.answers import question_of, ranks_of
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import scope_of
-from service.analysis.question import WorkParameters
 from service.analysis.reading_cache import AnalysisInput
 from service.cutting.children import Child
 from service.cutting.overlay import write_overlay
@@ -57,7 +56,6 @@ def _path_events(rank_input: AnalysisInput, spill: Path, tid: int) -> pa.Table:
         with scope_of(database) as scope:
             if reason := question_of(QUESTION).reason_against(scope):
                 raise NotApplicable(reason)
-            scope.define_work(WorkParameters())
             return path_events(scope, PathEdges(scope), tid=tid)
     finally:
         database.close()

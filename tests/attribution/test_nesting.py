@@ -81,6 +81,21 @@ def test_first_match_of_an_id_is_its_first_index(factor: int, ids: list[int], qu
     assert matches.tolist() == [ids.index(id_) if id_ > 0 and id_ in ids else nesting.NONE for id_ in queries]
 
 
+@given(st.sets(st.integers(0, 9)), st.lists(st.integers(-2, 12)))
+def test_index_of_a_row_is_its_place_among_the_rows(rows: set[int], wanted: list[int]) -> None:
+    ordered = [*rows]
+    indices = nesting.row_indices(np.array(ordered, np.int32), np.array(wanted, np.int64))
+    assert indices.tolist() == [ordered.index(row) if row in rows else nesting.NONE for row in wanted]
+
+
+def test_values_do_not_count_for_negative_keys() -> None:
+    parents, keys = np.array([-1, 0, 1], np.int32), np.array([0, -1, 1], np.int32)
+    values = np.array([[0, 5], [0, 7], [0, 9]])
+    cells = np.zeros((1, 2, 2), np.int64)
+    nesting.add_to_ancestors(parents, keys, keys, np.array([1, 2, -1], np.int32), values, cells)
+    assert cells.tolist() == [[[0, 12], [7, 7]]]
+
+
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1).map(lambda key: key >> 60 << 60)))
 def test_codes_of_keys_follow_their_first_appearance(keys: list[int]) -> None:
     codes, count = nesting.factorize(np.array(keys, np.int64))

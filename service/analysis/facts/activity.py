@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.launches import calls_of, first_positions
+from service.analysis.facts.launches import are_calls, calls_of, first_positions
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.selected_steps import part_steps
-from service.analysis.parameters import WorkParameters
 from service.store.steps import merged_steps
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
 
 if TYPE_CHECKING:
+    from service.analysis.facts.device_events import DeviceEvents  # loads numba, which questions describe without
     from service.cutting.part_steps import PartSteps  # loads numba, which describing questions does without
 
 Rules = Literal["exact", "tensorboard"]
@@ -48,18 +48,8 @@ TB_COLLECTIVES = "(" + ", ".join(f"'{name}'" for name in sorted(TB_NAMES)) + ")"
 
 _TB_RUNTIMES = "Runtime|(cuda|mtia|glow|xpu|privateuse1)_runtime"
 
-_COLUMNS = "start_ns, end_ns, correlation, device, launch_start_ns, launch_end_ns, step"
-_WORK = f"""
-SELECT
-    CASE kind WHEN 'memcpy' THEN {MEMCPY} WHEN 'memset' THEN {MEMSET}
-        ELSE if({{communicates}}, {COMMUNICATION}, {KERNEL}) END::TINYINT AS category,
-    {_COLUMNS}
-FROM work
-"""
-_WORK_WITHOUT_CATEGORIES = f"SELECT NULL::TINYINT AS category, {_COLUMNS} FROM work"
-_TB_COMMUNICATES = f"""
-coalesce(external_id, -1) IN (SELECT coalesce(external_id, -1) FROM events WHERE ph = 'X' AND name IN {TB_COLLECTIVES})
-"""
+_TB_IDS = f"SELECT DISTINCT coalesce(external_id, -1) AS id FROM events WHERE ph = 'X' AND name IN {TB_COLLECTIVES}"
+"""SQL for the External ids of TensorBoard's communication; -1 stands for none."""
 
 
 @dataclass(frozen=True)
@@ -135,18 +125,20 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
 
 
 def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
+    from service.analysis.facts.device_events import LAUNCHES, TIMES, TYPED, device_events  # noqa: PLC0415 - loads numba
+
     numbers, steps = steps_of(scope)
     categories = categories or not len(numbers)
-    scope.define_work(WorkParameters(), typed=categories)
-    communicates = _TB_COMMUNICATES if rules == "tensorboard" else "type = 'COMM'"
-    work_table = scope.table(_WORK.format(communicates=communicates) if categories else _WORK_WITHOUT_CATEGORIES)
-    work, work_categories = Intervals.of(work_table), work_table["category"].fill_null(-1).to_numpy()
-    launches, launched = _launches(scope, rules, work_table)
-    devices, work_steps = (work_table[name].fill_null(-1).to_numpy() for name in ("device", "step"))
-    del work_table  # frees its memory before the host's slices are read
+    of_rules = ("correlation", "external_id") if rules == "tensorboard" else LAUNCHES
+    events = device_events(scope, ("device", "step", *of_rules, *TIMES, *(TYPED if categories else ())))
+    work = Intervals(events.starts, events.ends)
+    work_categories = _categories(scope, rules, events) if categories else np.full(len(events), -1, np.int8)
+    launches, launched = _launches(scope, rules, events, work)
+    devices, work_steps = (events.ints(name, -1) for name in ("device", "step"))
+    del events  # frees its memory before the host's slices are read
     covers, bounds, op_bounds = [Coverage.none()] * OTHER, list[int](), list[int]()
     if categories:
-        calls = Intervals.of(_calls(scope, rules), "call_")
+        calls = _calls(scope, rules)
         bounds = calls.bounds()
         covers[:RUNTIME] = [work.only(work_categories == category).coverage() for category in range(RUNTIME)]
         covers[RUNTIME] = calls.coverage()
@@ -208,19 +200,42 @@ def steps_of(scope: Scope) -> tuple[Ints, Intervals]:
     return numbers, Intervals(starts, ends)
 
 
-def _calls(scope: Scope, rules: Rules) -> pa.Table:
-    return calls_of(scope, categories=_TB_RUNTIMES if rules == "tensorboard" else LAUNCH_PATTERN)
+def _calls(scope: Scope, rules: Rules) -> Intervals:
+    """Return the times of runtime and driver calls."""
+    slices = scope.slices()
+    chosen = are_calls(slices, _runtimes(rules))
+    return Intervals(slices.host.starts[chosen], slices.host.ends[chosen])
 
 
-def _launches(scope: Scope, rules: Rules, work: pa.Table) -> tuple[Intervals, npt.NDArray[np.bool_]]:
+def _runtimes(rules: Rules) -> str:
+    """Return a regular expression of the categories of runtime and driver calls."""
+    return _TB_RUNTIMES if rules == "tensorboard" else LAUNCH_PATTERN
+
+
+def _categories(scope: Scope, rules: Rules, work: "DeviceEvents") -> npt.NDArray[np.int8]:
+    """Return the category of each piece of work."""
+    from service.analysis.facts.device_events import COMM, MEMCPYS, MEMSETS  # noqa: PLC0415 - loads numba
+
+    if rules == "tensorboard":
+        communicates = np.isin(work.ints("external_id", -1), scope.table(_TB_IDS)["id"].to_numpy())
+    else:
+        communicates = work.types() == COMM
+    categories = np.where(communicates, COMMUNICATION, KERNEL).astype(np.int8)
+    for category, names in ((MEMCPY, MEMCPYS), (MEMSET, MEMSETS)):
+        categories[work.which("cat", names.__contains__)] = category
+    return categories
+
+
+def _launches(
+    scope: Scope, rules: Rules, events: "DeviceEvents", work: Intervals
+) -> tuple[Intervals, npt.NDArray[np.bool_]]:
     """Return the call that launched each piece of work, and whether it is known; if not, the call is arbitrary."""
     if rules == "exact":
-        starts, ends = (work[f"launch_{edge}_ns"].fill_null(0).to_numpy() for edge in ("start", "end"))
-        return Intervals(starts, ends), work["launch_start_ns"].is_valid().to_numpy()
-    calls = _calls(scope, rules)
-    call_of_work = _calls_of_work(work["correlation"], calls["correlation"])
+        return Intervals(events.ints("launch_ts_ns"), events.launch_ends), events.has("launch_ts_ns")
+    calls = calls_of(scope, categories=_runtimes(rules))
+    call_of_work = _calls_of_work(events.table["correlation"], calls["correlation"])
     if not len(calls):
-        return Intervals.of(work), np.zeros(len(work), np.bool_)
+        return work, np.zeros(len(events), np.bool_)
     return Intervals.of(calls, "call_").only(call_of_work), call_of_work >= 0
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from service.analysis.facts.host import IS_OP, OP, THREAD, Host
 from service.analysis.facts.scope import Scope
 from service.attribution.nesting import NONE, Indices, count_by_key
+from service.trace.summary import Key, key_of
 
 FLOW = "fwdbwd"
 """Category of flows from forward operators to their backward operators."""
@@ -112,18 +113,11 @@ def _thread_numbers(host: Host) -> dict[int, int]:
     return {key: number for number, key in enumerate(host.thread_keys.view(np.uint64).tolist())}
 
 
-def threads_of(scope: Scope, host: Host) -> list[tuple[object, object]]:
-    """Return the pid and tid of each thread, each as a number or as JSON text."""
+def threads_of(scope: Scope, host: Host) -> list[tuple[Key, Key]]:
+    """Return the pid and tid of each thread."""
     scope.db.register("threads", scope.slices().threads)
     rows = scope.table(f"SELECT {THREAD} AS key, pid, pid_text, tid, tid_text FROM threads").to_pylist()
     scope.db.unregister("threads")
-    tracks = {
-        row["key"]: (_number_or_text(row["pid"], row["pid_text"]), _number_or_text(row["tid"], row["tid_text"]))
-        for row in rows
-    }
+    tracks = {row["key"]: (key_of(row["pid"], row["pid_text"]), key_of(row["tid"], row["tid_text"])) for row in rows}
     keys: Iterable[int] = host.thread_keys.view(np.uint64).tolist()
     return [tracks[key] for key in keys]
-
-
-def _number_or_text(number: int | None, text: str | None) -> object:
-    return text if number is None else number

@@ -75,7 +75,7 @@ FROM (SELECT * EXCLUDE args FROM work WHERE type = 'COMM') JOIN (SELECT position
 ORDER BY start_ns, position
 """
 _ANNOTATIONS = f"""
-SELECT name, {{external_id}} AS external_id, ts_ns AS start_ns, {END} AS end_ns, args FROM events
+SELECT name, {{external_id}} AS external_id, ts_ns AS start_ns, {END} AS end_ns, {{args}} AS args FROM events
 WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{named}}
 """
 _ANNOTATED_KERNELS = f"""
@@ -85,26 +85,31 @@ ORDER BY external_id, start_ns, -end_ns
 """
 
 
-def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"]) -> pa.Table:
+def communications_of(scope: Scope, rules: Literal["exact", "tensorboard"], *, sizes: bool = True) -> pa.Table:
     """Return the communications of a rank, in order of time, with the columns of `SCHEMA`.
 
     Args:
         scope: scope of the rank.
         rules: `exact` takes kernels that communicate or, without any, the annotations of process groups; `tensorboard`
             takes these annotations with the kernels of the same External id.
+        sizes: whether types and sizes are needed. Those of annotations are in their arguments, which take long to read.
     """
-    return scope.cached(("communications", rules), lambda: _communications(scope, rules))
-
-
-def _communications(scope: Scope, rules: Literal["exact", "tensorboard"]) -> pa.Table:
     groups = ProcessGroups.listed(scope.envelope, scope.rank, scope.world_size)
     if rules == "exact" and scope.has_communication:
-        return _kernels(scope, groups)
+        return scope.cached("communicating kernels", lambda: _kernels(scope, groups))
+    return scope.cached(("communications", rules, sizes), lambda: _annotations(scope, groups, rules, sizes=sizes))
+
+
+def _annotations(
+    scope: Scope, groups: ProcessGroups, rules: Literal["exact", "tensorboard"], *, sizes: bool
+) -> pa.Table:
+    """Return a communication for each annotation and, by TensorBoard's rules, for each of its kernels."""
     plugin = rules == "tensorboard"
     annotations = scope.table(
         _ANNOTATIONS.format(
             named=f"name IN {TB_COLLECTIVES}" if plugin else scope.name_matches(COLLECTIVE),
             external_id="external_id" if plugin else "NULL",
+            args="args" if sizes else "NULL",
         )
     ).to_pylist()
     annotations.sort(key=lambda annotation: (annotation["start_ns"], -annotation["end_ns"]))

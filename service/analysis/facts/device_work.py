@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from service.analysis.facts.host import Host, durations_in_doubles, read_arrays
+from service.analysis.facts.device_events import TIMES, device_events
+from service.analysis.facts.host import Host, durations_in_doubles
 from service.analysis.facts.intervals import Ints
 from service.analysis.facts.scope import Scope
-from service.attribution.nesting import Indices, first_matches, require_countable
+from service.attribution.nesting import NONE, Indices, first_matches, require_countable
+from service.store.database import END
 
 _RUNTIME = "Runtime|.*_runtime"
-_WORK = """
-SELECT
-    coalesce(external_id, 0) AS ids, coalesce(correlation, 0) AS correlations, name AS names,
-    start_ns AS starts, end_ns - start_ns AS durations,
-    coalesce(launch_row, -1) AS launches, coalesce(operator_row, -1) AS operators
-FROM device_events
+_CALLS = f"""
+SELECT greatest(coalesce(external_id, 0), 0) AS ids, coalesce(correlation, 0) AS correlations, ts_ns AS starts,
+    {END} AS ends
+FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {{is_runtime}} ORDER BY starts, ends DESC, row
 """
-
+_COLUMNS = ("external_id", "correlation", "name", "launch", "operator")
 
 MatrixCoreUse = Callable[[str], bool | None]
 """Predicate on a kernel's name: whether the kernel uses matrix cores, None if unknown."""
@@ -82,14 +82,18 @@ def device_work(scope: Scope, on_cores: MatrixCoreUse | None = None, *, runtime_
         on_cores: predicate for the use of matrix cores; if None, no work counts as using them.
         runtime_calls: whether to read runtime calls, too; driver calls are never read.
     """
-    scope.define_device_events()
-    columns, words = read_arrays(scope, _WORK, {"names"})
-    names = columns.pop("names")
-    use_by_name = np.zeros(len(words["names"]), np.int8)
-    for name, word in enumerate(words["names"]):
-        use_by_name[name] = _use_code(on_cores, word)
-    calls = _calls(scope, _RUNTIME) if runtime_calls else None
-    return DeviceWork(calls=calls, on_cores=use_by_name[names], **columns)
+    work = device_events(scope, (*_COLUMNS, *TIMES))
+    names, words = work.names()
+    return DeviceWork(
+        ids=work.ints("external_id"),
+        correlations=work.ints("correlation"),
+        starts=work.starts,
+        durations=work.ends - work.starts,
+        launches=work.ints("launch", NONE),
+        operators=work.ints("operator", NONE),
+        on_cores=np.array([_use_code(on_cores, word) for word in words], np.int8)[names],
+        calls=_calls(scope) if runtime_calls else None,
+    )
 
 
 def _use_code(on_cores: MatrixCoreUse | None, name: str) -> int:
@@ -98,15 +102,11 @@ def _use_code(on_cores: MatrixCoreUse | None, name: str) -> int:
     return -1 if use is None else int(use)
 
 
-def _calls(scope: Scope, categories: str) -> dict[str, Ints]:
-    """Return the calls whose category matches a regular expression."""
-    slices = scope.slices()
-    chosen = slices.of_categories(lambda category: re.fullmatch(categories, category))
-    host = slices.host
-    starts = host.starts[chosen]
+def _calls(scope: Scope) -> dict[str, Ints]:
+    """Return the runtime calls, in order of time; of equal starts the longest first."""
+    calls = scope.table(_CALLS.format(is_runtime=scope.has_category(lambda name: re.fullmatch(_RUNTIME, name))))
+    starts = calls["starts"].to_numpy()
     return {
-        "ids": np.maximum(host.external_ids[chosen], 0),
-        "correlations": host.correlations[chosen],
-        "starts": starts,
-        "durations": host.ends[chosen] - starts,
+        **{name: calls[name].to_numpy() for name in ("ids", "correlations", "starts")},
+        "durations": calls["ends"].to_numpy() - starts,
     }

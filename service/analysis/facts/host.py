@@ -57,7 +57,8 @@ class Host:
         names: code of each slice's name.
         words: names by code.
         kinds: kind of each slice.
-        external_ids: External id of each slice; 0 for none and for calls, which carry that of their operator.
+        external_ids: External id of each slice; 0 for none and for calls, which carry that of their operator. Empty in
+            the slices of `host_of`.
         correlations: correlation id with the work that the slice launched or waited for; 0 or less for none. Empty if
             not requested.
         rows: row of each slice among the events in order of time.
@@ -114,7 +115,7 @@ def host_of(
     chosen = kind_counts[host.kinds] & name_counts[host.names]
     if chosen.all():
         return host
-    columns = ("starts", "ends", "threads", "names", "kinds", "external_ids", "correlations", "rows")
+    columns = ("starts", "ends", "threads", "names", "kinds", "correlations", "rows")
     return replace(host, **{name: getattr(host, name)[chosen] for name in columns})
 
 
@@ -138,7 +139,7 @@ def _host(scope: Scope) -> Host:
         names=host.names,
         words=[*slices.names, ""],
         kinds=kinds,
-        external_ids=np.where((kinds == CALLS) | (host.external_ids < 0), 0, host.external_ids),
+        external_ids=np.empty(0, np.int64),
         correlations=host.correlations,
         rows=host.rows,
         extras=None,

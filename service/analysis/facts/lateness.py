@@ -9,7 +9,6 @@ from service.analysis.facts.activity import LOADING
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Flags, Ints
 from service.analysis.facts.scope import Scope
-from service.analysis.parameters import WorkParameters
 from service.store.database import END
 
 BEFORE, LOADS, SYNCHRONIZES, HOST, COMPUTES, COMMUNICATES, DELAY, UNKNOWN = CAUSES = (
@@ -29,7 +28,6 @@ _ON_HOST = f"""
 SELECT ts_ns AS start_ns, {END} AS end_ns, coalesce({{loads}}, false) AS loads FROM events
 WHERE ph = 'X' AND ts_ns NOTNULL AND {{on_host}} AND ({{loads}} OR {{synchronizes}}) ORDER BY start_ns
 """
-_WORK = "SELECT start_ns, end_ns, type = 'COMM' AS communicates FROM work ORDER BY start_ns"
 
 
 def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
@@ -42,7 +40,8 @@ def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
         scope: the rank.
         communications: the rank's communications, with `start_ns` and `launch_ns`; the latter is null if unknown.
     """
-    scope.define_work(WorkParameters())
+    from service.analysis.facts.device_events import COMM, TIMES, TYPED, device_events  # noqa: PLC0415 - loads numba
+
     launched_communications = communications.filter(communications["launch_ns"].is_valid())
     launches = launched_communications["launch_ns"].to_numpy()
     communication_starts = launched_communications["start_ns"].to_numpy()
@@ -53,8 +52,8 @@ def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
     starts, ends, loads = (on_host[name].to_numpy() for name in on_host.column_names)
     for cause, chosen in ((LOADS, loads), (SYNCHRONIZES, ~loads)):
         coverages.append((cause, Coverage(starts[chosen], ends[chosen])))
-    work = scope.table(_WORK)
-    starts, ends, communicates = (work[name].to_numpy() for name in work.column_names)
+    work = device_events(scope, (*TIMES, *TYPED))
+    starts, ends, communicates = work.starts, work.ends, work.types() == COMM
     delays_start = launch_to_start.between(starts, ends) > 0
     for cause, chosen in ((COMPUTES, delays_start & ~communicates), (COMMUNICATES, delays_start & communicates)):
         coverages.append((cause, Coverage(starts[chosen], ends[chosen])))

@@ -1,15 +1,19 @@
 """The host's calls that launch work on devices."""
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from service.analysis.facts.intervals import Ints
+from service.analysis.facts.intervals import Flags, Ints
 from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
 from service.streaming.words import word_column
 from service.trace.summary import LAUNCH_PATTERN
+
+if TYPE_CHECKING:
+    from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
 
 _OF_WORK = "position, device, stream, start_ns, end_ns, dur_ns, correlation"
 _OF_CALL = """
@@ -76,15 +80,10 @@ def calls_of(scope: Scope, names: frozenset[str] | None = None, categories: str 
         names: names of the calls that count; None for all.
         categories: regular expression of the categories that count.
     """
-    return scope.cached(("calls", names, categories), lambda: _calls(scope, names, categories))
-
-
-def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Table:
     from service.analysis.facts.slices import UNKNOWN  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()
-    host = slices.host
-    chosen = slices.of_categories(lambda name: re.fullmatch(LAUNCH_PATTERN, name) and re.fullmatch(categories, name))
+    host, chosen = slices.host, are_calls(slices, categories)
     if names is not None:
         chosen &= slices.host_named(names.__contains__)
     correlations, call_names = host.correlations[chosen], host.names[chosen]
@@ -98,12 +97,17 @@ def _calls(scope: Scope, names: frozenset[str] | None, categories: str) -> pa.Ta
     )
 
 
+def are_calls(slices: "Slices", categories: str = LAUNCH_PATTERN) -> Flags:
+    """Flag the slices of the host that are runtime or driver calls, of categories that match a regular expression."""
+    return slices.of_categories(lambda name: re.fullmatch(LAUNCH_PATTERN, name) and re.fullmatch(categories, name))
+
+
 def no_launches_reason(scope: Scope) -> str | None:
     """Return the reason why no work is launched; None if some work is launched."""
     if reason := scope.no_work_reason:
         return reason
-    calls = scope.table(f"SELECT 1 FROM events WHERE ph = 'X' AND {scope.is_call} AND correlation NOTNULL LIMIT 1")
-    return None if len(calls) else "No calls that launch work are in this trace."
+    has_calls = scope.has_event(f"ph = 'X' AND {scope.is_call} AND correlation NOTNULL")
+    return None if has_calls else "No calls that launch work are in this trace."
 
 
 def first_positions(keys: Ints, wanted: Ints) -> Ints:

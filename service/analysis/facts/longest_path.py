@@ -40,7 +40,7 @@ KINDS = (
 _HOST, _GAP, _WAIT, _HANDOVER, _LAUNCH, _DELAY, _QUEUE, _EVENT, _COMPUTE, _COMMUNICATION, _MEMORY, _RETURN = range(
     len(KINDS)
 )
-_OF_TYPES = (_COMMUNICATION, _COMPUTE, _MEMORY)  # by the code of the work's type in `scope.TYPE`
+_OF_TYPES = (_COMPUTE, _COMMUNICATION, _MEMORY)  # by the code of the work's type in `device_events.TYPES`
 
 AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET = range(7)
 """Columns of edges: start; end; length that the edge adds to the path; codes of kind and name; source and target point.
@@ -390,7 +390,7 @@ def write_edges(  # noqa: PLR0913, PLR0917 - likewise
         kind, name, counts = _HOST, no_name, True
         if target & 3 == WORK_END or (target & 3 == WORK_START and work[index, FROM] == BY_RUNNING):
             index = source >> 2  # the work that runs
-            kind = _OF_TYPES[types[index]] if types[index] >= 0 else _HOST
+            kind = _OF_TYPES[types[index]]
         elif target & 3 == WORK_START:
             kind = _QUEUE if work[index, FROM] == BY_STREAM else _EVENT
             counts = at == work[index, LATEST] and work[index, LAUNCH] >= 0

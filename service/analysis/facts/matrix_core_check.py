@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.checks import Check, Evidence, TimelineSpan
 from service.analysis.facts.device_properties import capability_of, properties_of
+from service.analysis.facts.host import IS_OP
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.tensor_cores import OPERATORS, on_tensor_cores
 from service.trace.kernel_names import precision, uses_matrix_cores
@@ -36,10 +36,12 @@ FROM (
 )
 """
 _AT = "SELECT name, start_ns, end_ns FROM work WHERE position = $position"
+_NAMED = "name IN (" + ", ".join(f"'{name}'" for name in sorted(OPERATORS)) + ")"
+_ELIGIBLE_IDS = f"SELECT external_id FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {IS_OP} AND {_NAMED}"
 _INPUT_TYPES = f"""
 SELECT DISTINCT unnest(regexp_extract_all(listed, '"([^"]*)"', 1)) AS type FROM (
     SELECT regexp_extract(args, '"Input type":\\s*\\[([^\\]]*)', 1) AS listed FROM events
-    WHERE ph = 'X' AND name IN ({", ".join(f"'{name}'" for name in sorted(OPERATORS))})
+    WHERE ph = 'X' AND {_NAMED}
 )
 """
 
@@ -70,16 +72,14 @@ def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
     """
     if not scope.has_work:
         return
-    slices = scope.slices()
-    eligible = slices.of_categories(OPERATOR_CATEGORIES.__contains__) & slices.host_named(OPERATORS.__contains__)
-    operators = slices.host.external_ids if as_tensorboard else slices.host.rows
-    scope.db.register("eligible", pa.table({"operator": operators[eligible]}))
+    eligible = _eligible(scope, as_tensorboard=as_tensorboard)
+    scope.db.register("eligible", pa.table({"operator": eligible}))
     operator, none = ("external_id", 0) if as_tensorboard else ("operator_row", -1)
     [times] = scope.table(_COULD.format(operator=operator, none=none)).to_pylist()
     scope.db.unregister("eligible")
     could, total = times["could"] or 0, times["total"]
     value = 100 * could / total if total else None
-    if not value and np.any(eligible):
+    if not value and len(eligible):
         value = None  # there are eligible operators, but their kernels are unknown
     uses = {(on_tensor_cores if as_tensorboard else uses_matrix_cores)(name) for name in scope.kernel_names}
     has_cores = _has_matrix_cores(properties_of(scope), as_tensorboard=as_tensorboard)
@@ -101,6 +101,15 @@ def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
             *(Evidence(f"matrices are multiplied in {name}", 1, "precisions") for name in sorted(precisions)),
         ),
     )  # fmt: skip
+
+
+def _eligible(scope: Scope, *, as_tensorboard: bool) -> Any:
+    """Return the rows of the operators that could use tensor cores or, by TensorBoard's rules, their External ids."""
+    if as_tensorboard:
+        return scope.table(_ELIGIBLE_IDS)["external_id"]
+    slices = scope.slices()
+    eligible = slices.of_categories(OPERATOR_CATEGORIES.__contains__) & slices.host_named(OPERATORS.__contains__)
+    return slices.host.rows[eligible]
 
 
 def _has_matrix_cores(properties: list[Mapping[str, Any]], *, as_tensorboard: bool) -> bool | None:

@@ -1,6 +1,5 @@
 """Times and memory of the host's slices, summed by operator."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from service.attribution.nesting import (
     NONE,
     Indices,
     WordEncoder,
+    add_to_ancestors,
     child_sums,
     count_by_key,
     factorize,
@@ -65,10 +65,14 @@ class OperatorRows:
         is_op = host.kinds == OP
         targets = merge_targets(self.parents, host.names, is_op if plugin else np.ones(len(host), bool))
         self.unmerged = targets == np.arange(len(host), dtype=np.int32)
-        combined = host.names.astype(np.int64) << 1 | (host.kinds == ANNOTATION)  # torch has separate rows for these
+        combined = host.names.astype(np.int64)  # changed in place, because copies take as much memory again
+        combined <<= 1
+        combined |= host.kinds == ANNOTATION  # torch has separate rows for these
         if host.extras is not None:
-            combined = combined * len(host.extra_words) + host.extras
+            combined *= len(host.extra_words)
+            combined += host.extras
         keys, self.count = factorize(combined)
+        del combined
         self.firsts = first_indices(keys, self.count)
         if plugin:
             hidden = np.array([_is_hidden(word) for word in self.words])
@@ -96,28 +100,34 @@ class OperatorRows:
             work = work.with_double_times()
         self._add_host_time(work.calls)
         self.device_ns = int(work.durations.sum())
-        slices = work.slices_by_external_id(self.host) if self.plugin else work.slices(self.host)
+        slices = self._without_merging(work.slices_by_external_id(self.host)) if self.plugin else work.slices(self.host)
+        on_cores = work.durations * (work.on_cores == 1)
         times = {
             "device_*_ns": work.durations,
-            "tensor_cores_*_ns": work.durations * (work.on_cores == 1),
+            "tensor_cores_*_ns": on_cores,
             "tensor_cores_unknown_*_ns": work.durations * (work.on_cores < 0),
         }
-        with ThreadPoolExecutor(len(times), "times") as threads:  # compiled code runs in parallel
-            _, own, _ = threads.map(lambda column: self._add_work(slices, *column), times.items())
+        cells = np.zeros((1, self.count, 2 * len(times)), np.int64)
+        values = np.stack([np.zeros(len(slices), np.int64), *times.values()], axis=1)
+        add_to_ancestors(self.parents, self.own_keys, self.all_keys, slices, values, cells)
+        for place, name in enumerate(times):
+            self.columns[name.replace("*", "self")] = cells[0, :, place]
+            self.columns[name.replace("*", "total")] = cells[0, :, place + len(times)]
         is_eligible_name = np.array([word in OPERATORS for word in self.words], bool)
-        eligible = (is_eligible_name[self.host.names] | (own > 0)).astype(np.int64)
+        eligible = is_eligible_name[self.host.names]
+        eligible[slices[(on_cores > 0) & (slices >= 0)]] = True
         self.columns["eligible"] = self._sum_unmerged(subtree_sums(self.parents, eligible))
 
-    def _add_work(self, slices: Indices, name: str, values: Ints) -> Ints:
-        own = self._sum_by_slice(slices, values)
-        self.add(name, own, subtree_sums(self.parents, own))
-        return own
+    def _without_merging(self, slices: Indices) -> Indices:
+        """Leave out the operators into which others are merged: the plugin loses their values."""
+        return np.where(np.isin(slices, self.parents[~self.unmerged]), np.int32(NONE), slices)
 
     def _add_host_time(self, calls: dict[str, Ints] | None) -> None:
         durations = self.host.durations
         own = durations - child_sums(self.parents, durations)
         if self.plugin and calls:
-            own -= self._sum_by_slice(first_matches(self.host.external_ids, calls["ids"]), calls["durations"])
+            slices = self._without_merging(first_matches(self.host.external_ids, calls["ids"]))
+            own -= sum_by_key(slices, calls["durations"], len(self.host))
         self.add("host_*_ns", own, durations)
 
     def add_memory(self, changes: pa.Table) -> None:
@@ -176,13 +186,6 @@ class OperatorRows:
             "device_ns": [device_ns],
             "unattributed_ns": [device_ns - attributed],
         }
-
-    def _sum_by_slice(self, slices: Indices, values: Ints) -> Ints:
-        """Sum the values of each slice."""
-        sums = sum_by_key(slices, values, len(self.host))
-        if self.plugin:  # the plugin loses the values of an operator into which another is merged
-            sums[self.parents[~self.unmerged]] = 0
-        return sums
 
 
 def _is_hidden(name: str) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from service.analysis.facts.autograd_threads import callers_of, threads_of
-from service.analysis.facts.host import ANNOTATION, CALLS, host_of, read_arrays
+from service.analysis.facts.device_events import TIMES, TYPED, device_events
+from service.analysis.facts.host import ANNOTATION, CALLS, host_of
 from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.longest_path import (
     ALL,
@@ -49,11 +50,6 @@ from service.trace.summary import STEP_PREFIX
 _BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
 _RECORDS = re.compile(r"EventRecord(WithFlags)?(_\w+)?$")
 _STREAM_WAITS = re.compile(r"StreamWaitEvent(_\w+)?$")
-_WORK = """
-SELECT start_ns AS starts, end_ns AS ends, position AS positions, name AS names, enum_code(type)::INTEGER AS types,
-    coalesce(device, -1) AS devices, coalesce(stream, -1) AS streams, coalesce(correlation, 0) AS correlations
-FROM work
-"""
 _SYNCHRONIZATIONS = """
 SELECT name, coalesce(device, pid, -1) AS device, coalesce(stream, -1) AS stream, coalesce(correlation, 0) AS call,
     coalesce(try_cast(fields[1] AS BIGINT), -1) AS other, coalesce(try_cast(fields[2] AS BIGINT), 0) AS record
@@ -72,7 +68,7 @@ class PathEdges:
     """The edges of the longest path of a rank.
 
     Args:
-        scope: scope of the rank, with the view ``work``.
+        scope: scope of the rank.
 
     Attributes:
         host: slices of the host.
@@ -93,14 +89,9 @@ class PathEdges:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self.work_columns, words = read_arrays(scope, _WORK, {"names"})
-        between_starts, between_ends = (np.diff(self.work_columns[name]) for name in ("starts", "ends"))
-        if ((between_starts < 0) | ((between_starts == 0) & (between_ends < 0))).any():
-            order = np.lexsort((self.work_columns["ends"], self.work_columns["starts"]))
-            self.work_columns = {name: column[order] for name, column in self.work_columns.items()}
+        self.work_columns, self.words = _work_columns(scope)
         columns = self.work_columns
         require_countable(columns["ends"] - columns["starts"], "The time of work on devices")
-        self.words = words["names"]
         self.host = host = host_of(scope)
         is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words], bool)
         left_out = (host.kinds == ANNOTATION) | is_step[
@@ -313,6 +304,27 @@ class PathEdges:
         total = int(self.length.sum())
         shares = [percentage(part, total) for part in length.tolist()]
         return {"edges": edges, "length_ns": length, "length_pct": shares}
+
+
+def _work_columns(scope: Scope) -> tuple[dict[str, Any], list[str]]:
+    """Return the columns of work in order of start and, of equal starts, of end; and the names by code."""
+    work = device_events(scope, ("position", "device", "stream", "correlation", *TIMES, *TYPED))
+    names, words = work.names()
+    columns: dict[str, Any] = {
+        "starts": work.starts,
+        "ends": work.ends,
+        "positions": work.ints("position"),
+        "names": names,
+        "types": work.types(),
+        "devices": work.ints("device", NONE),
+        "streams": work.ints("stream", NONE),
+        "correlations": work.ints("correlation"),
+    }
+    between_starts, between_ends = (np.diff(columns[name]) for name in ("starts", "ends"))
+    if ((between_starts < 0) | ((between_starts == 0) & (between_ends < 0))).any():
+        order = np.lexsort((columns["ends"], columns["starts"]))
+        columns = {name: column[order] for name, column in columns.items()}
+    return columns, words
 
 
 def _bounds(*times: tuple[Ints, Any]) -> tuple[int, int]:

@@ -193,7 +193,13 @@ class Scope:
 
     def has_slice(self, condition: str) -> bool:
         """Return whether a timed slice meets a condition in SQL."""
-        return len(self.table(f"SELECT 1 FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {condition} LIMIT 1")) > 0
+        return self.has_event(f"ph = 'X' AND ts_ns NOTNULL AND {condition}")
+
+    def has_event(self, condition: str) -> bool:
+        """Return whether an event meets a condition in SQL. Many questions ask for the same."""
+        return self.cached(
+            ("has event", condition), lambda: len(self.table(f"SELECT 1 FROM events WHERE {condition} LIMIT 1")) > 0
+        )
 
     @cached_property
     def has_work(self) -> bool:
@@ -225,14 +231,14 @@ class Scope:
 
         Matching the pattern with the category of each event takes three times as long.
         """
-        return self._has_category(is_launch)
+        return self.has_category(is_launch)
 
     @cached_property
     def is_on_host(self) -> str:
         """SQL condition: the event is an operator, an annotation of the program, or a call as by `is_call`."""
-        return self._has_category(lambda category: category in OP_CATEGORIES or is_launch(category))
+        return self.has_category(lambda category: category in OP_CATEGORIES or is_launch(category))
 
-    def _has_category(self, condition: Callable[[str], bool]) -> str:
+    def has_category(self, condition: Callable[[str], Any]) -> str:
         """Return an SQL condition: the category of the event meets a condition."""
         categories = {key.partition("|")[2] for key in self.summary.counts}
         return f"(cat IN {_sql_list(filter(condition, categories))})"
@@ -258,20 +264,40 @@ class Scope:
         self.cached("device events", self._define_device_events)
 
     def _define_device_events(self) -> None:
+        if self._has_file_of_work:
+            name = str(self.columns / ATTRIBUTION).replace("'", "''")
+            self.db.execute("CREATE VIEW device_events AS " + _DEVICE_EVENTS.format(slices=f"read_parquet('{name}')"))
+            return
+        self.db.register("slices_read", self._device_slices())
+        self.db.execute("CREATE TABLE device_events AS " + _DEVICE_EVENTS.format(slices="slices_read"))
+        self.db.unregister("slices_read")
+
+    def read_work(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns of the work on devices, as `service.attribution.file.SCHEMA` has them, in order of time."""
+        from service.attribution.file import read_work, work_in  # noqa: PLC0415 - loads numba, which the server does without
+
+        if self._has_file_of_work and (work := read_work(self.columns, columns)) is not None:
+            return work
+        return work_in(self._device_slices(), columns)
+
+    def _device_slices(self) -> pa.Table:
+        """Return the slices on devices of a selection, or of a trace whose file of links can't be written."""
+        return self.cached("device slices", self._match_device_slices)
+
+    def _match_device_slices(self) -> pa.Table:
         from service.attribution.file import device_slices  # noqa: PLC0415 - loads numba, which the server does without
         from service.attribution.links import external_ids_in_summary  # noqa: PLC0415 - likewise
         from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
 
-        if not self.is_selection and self._has_file_of_work():
-            name = str(self.columns / ATTRIBUTION).replace("'", "''")
-            self.db.execute("CREATE VIEW device_events AS " + _DEVICE_EVENTS.format(slices=f"read_parquet('{name}')"))
-            return
         clock = StepClock(replace(self.summary, steps=[*self.steps]))
-        self.db.register("slices_read", device_slices(self._parts, clock, external_ids_in_summary(self.summary)))
-        self.db.execute("CREATE TABLE device_events AS " + _DEVICE_EVENTS.format(slices="slices_read"))
-        self.db.unregister("slices_read")
+        return device_slices(self._parts, clock, external_ids_in_summary(self.summary))
 
+    @property
     def _has_file_of_work(self) -> bool:
+        """True if the file of links of a whole trace has the fields of work."""
+        return not self.is_selection and self.cached("file of work", self._ensure_file_of_work)
+
+    def _ensure_file_of_work(self) -> bool:
         """Write the file of links anew if an earlier version wrote it; return False if it can't be written."""
         from service.attribution.file import has_work, rewrite_links  # noqa: PLC0415 - loads numba
 

@@ -21,7 +21,7 @@ REGION = "gpu_user_annotation"
 UNKNOWN, _MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 """The integer that stands for null, and the largest integer."""
 
-_INTS = ("ts_ns", "dur_ns", "correlation", "external_id")
+_INTS = ("ts_ns", "dur_ns", "correlation")
 COLUMNS = (*_INTS, "name", "cat", "ph", *TRACK)
 """Columns from which slices are read."""
 
@@ -39,14 +39,13 @@ _WORDS = ("name", "cat", "thread", "row")
 class Rows(NamedTuple):
     """Slices in order of their starts; of equal starts the longest first.
 
-    ``starts`` and ``ends`` are in ns; ``names``, ``categories`` and ``threads`` are codes; ``correlations`` and
-    ``external_ids`` are `UNKNOWN` if null; ``rows`` are the rows of the events in order of time.
+    ``starts`` and ``ends`` are in ns; ``names``, ``categories`` and ``threads`` are codes; ``correlations`` are
+    `UNKNOWN` if null; ``rows`` are the rows of the events in order of time.
     """
 
     starts: Ints
     ends: Ints
     correlations: Ints
-    external_ids: Ints
     names: Indices
     categories: Indices
     threads: Indices
@@ -172,12 +171,15 @@ class _Reader:
     def _rows(self, group: int) -> Rows:
         """Return the slices of a group, in order."""
         ints, words = self._buffers.pop(group).columns()
-        (starts, durations, correlations, external_ids), (names, categories, threads, rows) = ints, words
+        (starts, durations, correlations), (names, categories, threads, rows) = ints, words
         _replace_by_ends(starts, durations)
         names[names < 0] = len(self._names)
-        slices = Rows(starts, durations, correlations, external_ids, names, categories, threads, rows)
+        slices = Rows(starts, durations, correlations, names, categories, threads, rows)
         order = nesting_order(slices.starts, slices.ends)
-        return slices if isinstance(order, slice) else Rows(*(column[order] for column in slices))
+        if not isinstance(order, slice):
+            for column in slices:
+                column[:] = column[order]  # one after the other, because a copy of all would double the memory
+        return slices
 
 
 class _Buffer:

@@ -33,7 +33,7 @@ EVENTS = st.lists(
             "pid_text": st.sampled_from([None, '"0"']),
             "tid": st.sampled_from([0, 2**40, None]),
             "tid_text": st.sampled_from([None, '"0"', '"main"']),
-            **dict.fromkeys(("correlation", "external_id"), MAYBE),
+            "correlation": MAYBE,
         }
     ),
     max_size=40,
@@ -77,12 +77,12 @@ def test_slices_match_the_events_in_all_fields(events: list[Event], cuts: list[i
     for rows, categories in ((slices.host, HOST), (slices.regions, (REGION,))):
         fields = [
             (
-                *(int(value) for value in (starts, ends, correlation, external_id)),
+                *(int(value) for value in (starts, ends, correlation)),
                 [*slices.names, None][name],
                 slices.categories[category],
                 tracks[thread],
             )
-            for starts, ends, correlation, external_id, name, category, thread, _ in zip(*rows, strict=True)
+            for starts, ends, correlation, name, category, thread, _ in zip(*rows, strict=True)
         ]
         assert [(ordered[row]["ts_ns"], ordered[row]["cat"]) for row in rows.rows] == [
             (start, slices.categories[category]) for start, category in zip(rows.starts, rows.categories, strict=True)
@@ -91,7 +91,7 @@ def test_slices_match_the_events_in_all_fields(events: list[Event], cuts: list[i
             (
                 event["ts_ns"],
                 end(event),
-                *(UNKNOWN if event[key] is None else event[key] for key in ("correlation", "external_id")),
+                UNKNOWN if event["correlation"] is None else event["correlation"],
                 *(event[key] for key in ("name", "cat")),
                 tuple(event[key] for key in ("pid", "pid_text", "tid", "tid_text")),
             )
