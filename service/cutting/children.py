@@ -131,9 +131,8 @@ class ColumnWriter:
     def flush(self) -> None:
         """Wait until earlier events are written, then start to write the buffered ones."""
         self._settle()
-        table = pa.concat_tables(self._tables).unify_dictionaries().combine_chunks()
+        self._writing = self._threads.submit(self._write, self._tables)
         self._tables, self.buffered = [], 0
-        self._writing = self._threads.submit(self._write, table)
 
     def finish(self) -> None:
         """Write the remaining events, and wait until all are written."""
@@ -146,7 +145,8 @@ class ColumnWriter:
             self._writing.result()
             self._writing = None
 
-    def _write(self, table: pa.Table) -> None:
+    def _write(self, tables: Sequence[pa.Table]) -> None:
+        table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         with disk_errors():
             self._file.write(table)
         self.builder.add(table)

@@ -29,7 +29,7 @@ Bits = npt.NDArray[Any]
 """Bit set, for each event or key, of the selections that keep it."""
 
 _PROCESS_NAMING = frozenset({"process_name", "process_labels", "process_sort_index", "process_uptime_seconds"})
-_FLOW_COLUMNS = ("ph", "cat", "ts_ns", "id", "id_text", "correlation", *TRACK)
+_FLOW_COLUMNS = ("ph", "cat", "ts_ns", "id", "id_text", "correlation")
 _TEXT = ALWAYS[0]  # stands for all ids that are not integers
 _NOWHERE = np.uint64((1 << 64) - 1)  # marks an event without a place
 
@@ -51,7 +51,13 @@ def kept_rows(parts: Parts, selections: Sequence[Selection], summary: Summary) -
 
 def rows_at(bits: Bits, place: int) -> Ints:
     """Return the rows that the selection at an index keeps."""
-    return np.flatnonzero(bits & bits.dtype.type(1 << place))
+    return np.flatnonzero(kept_by(bits, place))
+
+
+def kept_by(bits: Bits, place: int) -> Flags:
+    """Flag the rows that the selection at an index keeps."""
+    flags: Flags = (bits & bits.dtype.type(1 << place)) != 0
+    return flags
 
 
 def nothing_selected(summary: Summary) -> NothingSelected:
@@ -194,10 +200,10 @@ class RowSelector:
         closing = self._with_closure("metadata") & (kept | without_steps)
         by_track = np.zeros(0, self._type)
         if closing:
-            for part in self._parts.read(TRACK, self._parts.holding(self._bits != 0)):
-                tracks, rows = self._tracks.of(part), np.flatnonzero(self._bits[part.rows])
+            for span, tracks in self._tracks.numbers(self._parts, self._parts.holding(self._bits != 0)):
+                held = np.flatnonzero(self._bits[span])
                 by_track = np.concatenate([by_track, np.zeros(len(self._tracks.keys) - len(by_track), self._type)])
-                np.bitwise_or.at(by_track, tracks[rows], self._bits[part.rows][rows])
+                np.bitwise_or.at(by_track, tracks[held], self._bits[span][held])
         of_tracks: dict[tuple[Key, Key], int] = dict(zip(self._tracks.keys, by_track.tolist(), strict=False))
         kept_pids: dict[Key, int] = {}
         for (pid, _), bits in of_tracks.items():
@@ -225,10 +231,9 @@ class RowSelector:
 def _matching(part: Part, compiled: CompiledSelection) -> Flags:
     """Flag the events of a part that meet a selection's criteria, and the annotations around its time."""
     flags = compiled.matches_ignoring_time(part) & ~part.which("ph", METADATA)
-    starts, ends = part.starts, part.ends
     if compiled.time.is_limited:
         by_start = compiled.selection.straddle == "start"
-        flags &= compiled.time.contains(starts) if by_start else compiled.time.overlaps(starts, ends)
+        flags &= compiled.time.contains(part.starts) if by_start else compiled.time.overlaps(part.starts, part.ends)
     if compiled.selection.closure.annotations:
         flags |= compiled.annotations(part)
     return flags
@@ -342,15 +347,16 @@ class _Flows:
         return [part.index for part in parts if wanted.of(part.ints("id"), part.has("id"))[1].any()]
 
     def _read(self, indexes: Iterable[int]) -> None:
-        for part in self._parts.read(sorted(self._columns), [index for index in indexes if index not in self._seen]):
+        unseen = [index for index in indexes if index not in self._seen]
+        for part in self._parts.read(sorted(self._columns.union(self._tracks.needed(unseen))), unseen):
             self._seen.add(part.index)
             times, tracks = part.ints("ts_ns"), self._tracks.of(part)
             timed, slices = part.has("ts_ns"), part.slices
             ends = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
             is_id, ids = part.has("id")[ends], part.ints("id")[ends]
-            text = self._words.of(part, "id_text")[ends]
+            text = self._words.of(part, "id_text", ends)
             names = np.where(is_id, ids, np.where(text >= 0, text, part.first + ends))
-            kinds = 3 * (self._words.of(part, "cat")[ends] + 1) + np.where(is_id, 0, np.where(text >= 0, 1, 2))
+            kinds = 3 * (self._words.of(part, "cat", ends) + 1) + np.where(is_id, 0, np.where(text >= 0, 1, 2))
             launch = part.which("cat", LAUNCH_FLOWS.__contains__)[ends] & is_id
             self._rows.append(part.first + ends)
             self._exclusions.append(self._excluded(part)[ends] if self._excluded else self._kept[:0])
@@ -358,16 +364,21 @@ class _Flows:
             self._correlations.append(distinct(part.ints("correlation")[kept]))
             self._flows.append(packed(names, kinds))
             self._ids.append(np.where(is_id, ids, _TEXT))
-            places = np.where(timed, packed(times - self._zero, tracks), _NOWHERE)
-            self._places.append(places[ends])
+            self._places.append(self._places_of(part, ends))
             self._launches.append(np.where(launch, packed(ids, tracks[ends]), _NOWHERE))
             # Keep the slices at the time of an end, and those at the edges of the part: a neighbouring part may have
             # an end at that time.
             moments = np.concatenate([[0], np.cumsum(times[1:] != times[:-1])])
             shared = np.zeros(len(part), np.bool_)
-            shared[[*moments[ends], 0, moments[np.flatnonzero(timed)[-1]] if timed.any() else 0]] = True
+            shared[moments[ends]] = True
+            shared[[0, moments[np.flatnonzero(timed)[-1]] if timed.any() else 0]] = True
             candidates = np.flatnonzero(slices & timed & shared[moments])
-            self._slices.append((places[candidates], self._kept[part.first + candidates]))
+            self._slices.append((self._places_of(part, candidates), self._kept[part.first + candidates]))
+
+    def _places_of(self, part: Part, rows: Ints) -> npt.NDArray[np.uint64]:
+        """Return the track and the time of some events of a part."""
+        places = packed(part.ints("ts_ns")[rows] - self._zero, self._tracks.of(part)[rows])
+        return np.where(part.has("ts_ns")[rows], places, _NOWHERE)
 
     def _ends(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64], Bits]:
         """Return the rows of all ends read so far, their arrows, and the bits of the selections that keep them."""
@@ -391,7 +402,7 @@ class _Flows:
         wanted = _Table(ids, np.ones(len(ids), np.uint8))
         near = [i for i in range(len(self._parts)) if _any_within(wanted.ids, self._parts.span(i, "correlation"))]
         keys, bits = [np.zeros(0, np.uint64)], [np.zeros(0, self._kept.dtype)]
-        for part in self._parts.read(("ph", "correlation", *TRACK), near):
+        for part in self._parts.read(("ph", "correlation", *self._tracks.needed(near)), near):
             _, known = wanted.of(part.ints("correlation"), part.has("correlation"))
             rows = np.flatnonzero(known & part.slices)
             keys.append(packed(part.ints("correlation")[rows], self._tracks.of(part)[rows]))

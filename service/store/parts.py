@@ -32,6 +32,9 @@ METADATA = frozenset({"M"}).__contains__
 UNTIMED = ALWAYS[0]
 """Sentinel time of untimed events. It is smaller than all times, although the columns store untimed events last."""
 
+_FEW = 64
+"""Number of words up to which it takes less time to test all of them than to find those that occur."""
+
 _AT_ONCE = 8
 """Number of parts that `Parts.tables` reads at a time, and that `Parts.read` requests at a time from a location."""
 _MIXED = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -75,7 +78,7 @@ class Part:
         """Return flags of the rows whose word meets a condition, which is called once for each distinct word."""
         codes, words = self.coded(column)
         flags = np.zeros(len(words) + 1, np.bool_)  # the last one is that of null, whose code is -1
-        for code in _used(codes, words):
+        for code in _used(codes, words) if len(words) > _FEW else range(-1, len(words)):
             flags[code] = bool(holds(words[code] if code >= 0 else None))
         return flags.take(codes, mode="wrap")  # half the time of an index
 
@@ -240,6 +243,10 @@ class Parts:
         """Return the number of rows of a part."""
         return int(self._groups[index].num_rows)
 
+    def rows_of(self, index: int) -> slice:
+        """Return the range of the rows of a part."""
+        return slice(int(self._firsts[index]), int(self._firsts[index + 1]))
+
     def time(self, index: int) -> Interval:
         """Return the start of a part's first event, `UNTIMED` if it may be untimed, and an upper bound of all ends."""
         starts, lasts = self.span(index, "ts_ns"), self.span(index, "dur_ns")
@@ -340,6 +347,17 @@ class Tracks:
             numbers = self._numbered(mixed(*ids, part.has("pid") + 2 * part.has("tid")), part)
             self._of_parts[part.index] = numbers.astype(np.min_scalar_type(len(self.keys)))
         return self._of_parts[part.index].astype(np.int64)
+
+    def needed(self, indexes: Iterable[int]) -> tuple[str, ...]:
+        """Return the columns that `of` reads of the parts at some indexes: none if it knows the numbers of all."""
+        return () if self._of_parts.keys() >= {*indexes} else TRACK
+
+    def numbers(self, parts: Parts, indexes: Sequence[int]) -> Iterator[tuple[slice, Ints]]:
+        """Yield the rows of some parts and the number of each one's track; parts are read if `of` has not seen them."""
+        for part in parts.read(TRACK, [index for index in indexes if index not in self._of_parts]):
+            self.of(part)
+        for index in indexes:
+            yield parts.rows_of(index), self._of_parts[index].astype(np.int64)
 
     def forget(self, part: Part) -> None:
         """Forget the numbers of a part's events, so that memory does not grow with the parts that are asked for."""

@@ -115,6 +115,23 @@ def test_selection_without_criteria_keeps_everything(selection: Chosen) -> None:
         assert len(unnamed) == events - name_count
 
 
+def test_selection_of_a_stream_reads_the_tracks_of_each_part_once() -> None:
+    read: list[int] = []
+    read_parts = Parts._read
+
+    def recorded(parts: Parts, names: Any, indexes: list[int]) -> Any:
+        read.extend(indexes if "pid" in names else [])
+        return read_parts(parts, names, indexes)
+
+    with cut(b"".join(trace_chunks(TraceShape(steps=4))), row_group=50) as columns:
+        timed = [index for index in range(len(columns.parts)) if not columns.parts.has_untimed(index)]
+        with mock.patch.object(Parts, "_read", recorded):
+            (kept_positions,) = columns.kept({"streams": columns.summary.streams[:1]})
+    assert kept_positions
+    assert sorted(set(read).intersection(timed)) == timed
+    assert len([index for index in read if index in timed]) == len(timed)
+
+
 def test_short_window_reads_only_the_parts_that_its_arrows_and_links_need() -> None:
     read: set[int] = set()
     read_parts = Parts._read
