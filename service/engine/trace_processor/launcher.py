@@ -12,10 +12,10 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
-"""Settings of glibc's allocator: a block of 1 MB or more goes back to the system when it is freed.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 16)}
+"""Settings of glibc's allocator: a block of 64 KB or more goes back to the system when it is freed.
 
-Tables grow by copying. Without a fixed threshold, the old copies remain between small blocks.
+Tables grow by copying, and waiting events are in blocks of 64 KB. Otherwise both would remain between small blocks.
 """
 
 

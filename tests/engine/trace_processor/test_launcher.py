@@ -49,4 +49,4 @@ def test_script_in_the_sandbox_is_refused(tmp_path: Path) -> None:
 
 def test_large_blocks_of_an_engine_go_back_to_the_system_when_they_are_freed() -> None:
     for sandbox in (False, True):
-        assert "MALLOC_MMAP_THRESHOLD_=1048576" in launched(os.getpid(), "/usr/bin/env", sandbox=sandbox).stdout.split()
+        assert "MALLOC_MMAP_THRESHOLD_=65536" in launched(os.getpid(), "/usr/bin/env", sandbox=sandbox).stdout.split()
