@@ -100,7 +100,12 @@ class PlacedEvents:
         return args.changed(changed) if changed else args
 
     def essential(self) -> tuple[Ints, Flags]:
-        """Return rows of the values of `ESSENTIAL_COLUMNS`, and rows of flags of those that are present."""
+        """Return rows of the values of `ESSENTIAL_COLUMNS`, and rows of flags of those that are present.
+
+        The rows are empty if no event has only these arguments.
+        """
+        if self.kept_args != "essential":
+            return np.zeros((len(ESSENTIAL_COLUMNS), 0), np.int64), np.zeros((len(ESSENTIAL_COLUMNS), 0), np.bool_)
         return (
             np.stack([self.part.ints(column) for column in ESSENTIAL_COLUMNS]),
             np.stack([self.part.has(column) for column in ESSENTIAL_COLUMNS]),

@@ -13,7 +13,8 @@ from service.rendering.sanitizing import Bytes
 from service.rendering.text import BLANK
 from service.store.parts import Ints
 from service.streaming.scan.compiled import inlined
-from service.streaming.scan.values import DIGITS_MAX, ESCAPES, after_blanks, after_characters, put_double, read_number
+from service.streaming.scan.machine import PADDING, plain_run, word_at
+from service.streaming.scan.values import DIGITS_MAX, ESCAPES, after_blanks, put_double, read_number
 
 SLOTS = 1 << 16
 """Size of the hash table of strings, more than twice `STRINGS_MAX`."""
@@ -26,8 +27,26 @@ INT32, INT64, DOUBLE, TEXT, BOOL = 1, 3, 5, 6, 9
 
 _NUMBERED_MAX = 256  # bytes of a text that gets a number
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
-_QUOTE, _BACKSLASH, _COMMA, _MINUS = b'"\\,-'
+_WORD = 8  # bytes of a word
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_QUOTE, _BACKSLASH, _COMMA, _MINUS, _POINT, _LOWER_E = b'"\\,-.e'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
+
+
+@inlined
+def _after_characters(values: Bytes, at: int) -> tuple[int, bool]:
+    """Return the index of the quote that ends a string, and whether a character before it is escaped."""
+    escaped = False
+    while True:
+        run = plain_run(values, at) if at + PADDING <= len(values) else 0
+        at += run
+        if run == PADDING:
+            continue
+        byte = values[np.uintp(at)]
+        if byte == _QUOTE:
+            return at, escaped
+        escaped |= byte == _BACKSLASH
+        at += 2 if byte == _BACKSLASH else 1
 
 
 @inlined
@@ -38,7 +57,7 @@ def _nested_end(values: Bytes, at: int) -> int:
         byte = values[np.uintp(at)]
         at += 1
         if byte == _QUOTE:
-            at = after_characters(values, at) + 1
+            at = _after_characters(values, at)[0] + 1
         elif byte in (_OPEN_OBJECT, _OPEN_LIST):
             depth += 1
         elif byte in (_CLOSE_OBJECT, _CLOSE_LIST):
@@ -48,21 +67,51 @@ def _nested_end(values: Bytes, at: int) -> int:
 
 
 @inlined
+def _word_of(values: Bytes, at: int, stop: int) -> Any:
+    """Return up to eight bytes before `stop` as a number: the first bytes of a text, or its last ones."""
+    if stop - at >= _WORD:
+        return np.uint64(word_at(values, at))
+    word = np.uint64(0)
+    for place in range(np.uintp(at), np.uintp(stop)):
+        word = word << np.uint64(8) | np.uint64(values[place])
+    return word
+
+
+@inlined
+def _hash_of(values: Bytes, start: int, stop: int, kind: int) -> Any:
+    """Return a hash of a text and of its kind."""
+    mixed = np.uint64(kind)
+    at, last = start, max(stop - _WORD, start)
+    while True:
+        mixed = (mixed ^ _word_of(values, at, stop)) * _MULTIPLIER
+        mixed ^= mixed >> np.uint64(32)
+        if at == last:
+            return mixed
+        at = min(at + _WORD, last)
+
+
+@inlined
+def _are_equal(values: Bytes, first: int, second: int, size: int) -> bool:
+    """Return whether two texts of the same size are equal."""
+    at, last = 0, max(size - _WORD, 0)
+    while True:
+        if _word_of(values, first + at, first + size) != _word_of(values, second + at, second + size):
+            return False
+        if at == last:
+            return True
+        at = min(at + _WORD, last)
+
+
+@inlined
 def _slot(values: Bytes, start: int, stop: int, kind: int, slots: Ints, spans: Any) -> int:
     """Return the slot of a text in the hash table, or the free slot for it; `kind` is 1 for a name, 0 for a value."""
-    mixed = np.uint64(0xCBF29CE484222325) + np.uint64(kind)
-    for at in range(np.uintp(start), np.uintp(stop)):
-        mixed = (mixed ^ np.uint64(values[at])) * np.uint64(0x100000001B3)
-    slot = int(mixed >> np.uint64(32)) & (SLOTS - 1)
+    slot = int(_hash_of(values, start, stop, kind)) & (SLOTS - 1)
     while slots[slot]:
         number = slots[slot]
         first, last = spans[number, 0], spans[number, 1]
-        if last - first == stop - start and spans[number, 2] == kind:
-            same = 0
-            while same < stop - start and values[np.uintp(start + same)] == values[np.uintp(first + same)]:
-                same += 1
-            if same == stop - start:
-                break
+        is_alike = last - first == stop - start and spans[number, 2] == kind
+        if is_alike and _are_equal(values, start, first, stop - start):
+            break
         slot = (slot + 1) & (SLOTS - 1)
     return slot
 
@@ -153,20 +202,43 @@ def _put_inline(
 
 @inlined
 def _put_reference(
-    out_bytes: Bytes, end: int, values: Bytes, start: int, stop: int, named: bool, is_string: bool,
+    out_bytes: Bytes, end: int, values: Bytes, start: int, stop: int, named: bool, is_string: bool, escaped: bool,
     slots: Ints, spans: Any, known: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Return the reference to a text, and the new end, after writing the text itself if it has no number."""
+    """Return the reference to a text, and the new end, after writing the text itself if it has no number.
+
+    Strings with `escaped` characters have none.
+    """
     if stop == start and not named:
         return 0, end
-    escaped = False
-    if is_string:
-        for at in range(np.uintp(start), np.uintp(stop)):
-            escaped |= values[at] == _BACKSLASH
     number = 0 if escaped else _number_of(values, start, stop, 1 if named else 0, slots, spans, known)
     if number:
         return number, end
     return _put_inline(out_bytes, end, values, start, stop, named, is_string)
+
+
+@inlined
+def _read_integer(values: Bytes, at: int) -> tuple[int, int]:
+    """Return the index after some digits, and their value if they are at most `DIGITS_MAX`."""
+    value = 0
+    while True:
+        digit = int(values[np.uintp(at)]) - 0x30
+        if digit < 0 or digit > 9:
+            return at, value
+        value = value * 10 + digit
+        at += 1
+
+
+@inlined
+def _put_integer(out: Words, end: int, name: int, header_end: int, value: int) -> int:
+    """Write an integer, with its header at `end`; return the new end."""
+    size = header_end - end
+    if _INT32_MIN <= value <= _INT32_MAX:
+        out[end] = INT32 | size << 4 | name << 16 | (value & 0xFFFFFFFF) << 32
+        return header_end
+    out[end] = INT64 | (size + 1) << 4 | name << 16
+    out[header_end] = value
+    return header_end + 1
 
 
 @inlined
@@ -180,13 +252,7 @@ def _put_number(
     """
     size = header_end - end
     if not number[3] and number[1] <= DIGITS_MAX:
-        value = -number[0] if negative else number[0]
-        if _INT32_MIN <= value <= _INT32_MAX:
-            out[end] = INT32 | size << 4 | name << 16 | (value & 0xFFFFFFFF) << 32
-            return header_end
-        out[end] = INT64 | (size + 1) << 4 | name << 16
-        out[header_end] = value
-        return header_end + 1
+        return int(_put_integer(out, end, name, header_end, -number[0] if negative else number[0]))
     if not number[3]:  # an integer of 19 digits, which fits into 64 bits
         wide = np.uint64(0)
         for at in range(np.uintp(stop - number[1]), np.uintp(stop)):
@@ -214,22 +280,31 @@ def put_argument(
     Returns:
         The index after it, and the new end.
     """
-    stop = after_characters(values, at + 1)
-    name, header_end = _put_reference(out_bytes, end + 1, values, at + 1, stop, True, True, slots, spans, known)
+    stop, escaped = _after_characters(values, at + 1)
+    name, header_end = _put_reference(
+        out_bytes, end + 1, values, at + 1, stop, True, True, escaped, slots, spans, known
+    )  # fmt: skip
     at = after_blanks(values, after_blanks(values, stop + 1) + 1)  # after the colon
     byte = values[np.uintp(at)]
     if byte == _QUOTE or byte in (_OPEN_OBJECT, _OPEN_LIST):
         is_string = byte == _QUOTE
-        start = at + 1 if is_string else at
-        stop = after_characters(values, start) if is_string else _nested_end(values, at)
+        start, escaped = at + 1 if is_string else at, False
+        if is_string:
+            stop, escaped = _after_characters(values, start)
+        else:
+            stop = _nested_end(values, at)
         text, last = _put_reference(
-            out_bytes, header_end, values, start, stop, False, is_string, slots, spans, known
+            out_bytes, header_end, values, start, stop, False, is_string, escaped, slots, spans, known
         )  # fmt: skip
         out[end] = TEXT | (last - end) << 4 | name << 16 | text << 32
         return stop + 1 if is_string else stop, last
     if byte == _MINUS or 0x30 <= byte <= 0x39:
         negative = byte == _MINUS
-        after = read_number(values, at + 1 if negative else at, number)
+        first = at + 1 if negative else at
+        after, value = _read_integer(values, first)
+        if after - first <= DIGITS_MAX and values[np.uintp(after)] | 0x20 not in (_POINT, _LOWER_E):
+            return after, _put_integer(out, end, name, header_end, -value if negative else value)
+        after = read_number(values, first, number)
         return after, _put_number(
             out, end, name, header_end, number, negative, doubles, bits, values, at, after, later, known
         )  # fmt: skip

@@ -120,7 +120,7 @@ def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64],
             *map(_blob, packets),
             _definitions(texts, 1),
             _definitions(PackedTexts.of(strings), int(known[0]) + 1 - len(strings)),
-            out[:end].tobytes(),
+            out[:end].data,
             *map(_release, events.starts[_RELEASE_EVENTS - 1 :: _RELEASE_EVENTS].tolist()),
         ]
     )

@@ -65,12 +65,34 @@ def test_arguments_keep_their_values_and_types(args: list[dict[str, Any]], ascii
 
 @pytest.mark.parametrize(
     "number",
-    ["0.1", "123456.7891234", "1e-300", "4.9e-324", "1.7976931348623157e308", "0.30000000000000004", "-0.0",
-     "12345678901234567890.5", "1e22", "1e23", "9007199254740993.0", "2147483648", "-2147483649", "2147483647"],
+    ["0", "7", "-7", "999999999999999999", "-999999999999999999", "1000000000000000000", "9223372036854775807",
+     "-9223372036854775808", "0.1", "123456.7891234", "1e-300", "4.9e-324", "1.7976931348623157e308",
+     "0.30000000000000004", "-0.0", "12345678901234567890.5", "1e22", "1e23", "9007199254740993.0", "2147483648",
+     "-2147483649", "2147483647"],
 )  # fmt: skip
 def test_numbers_are_exact(number: str) -> None:
     [[record], _] = decoded(HERE | {"args": {"n": json.loads(number)}})
     assert repr(record.args) == repr([("args.n", json.loads(number))])
+
+
+def test_texts_that_differ_in_one_character_stay_apart() -> None:
+    texts = ["x" * size for size in range(34)]
+    texts += ["x" * at + "y" + "x" * (size - at - 1) for size in (1, 7, 8, 9, 15, 16, 17, 33) for at in range(size)]
+    args = [{text: text} for text in texts]
+    records, _ = decoded(*(HERE | {"ts": 10 * n, "args": each} for n, each in enumerate([*args, *args])))
+    assert [record.args for record in records] == 2 * [[(f"args.{text}", text)] for text in texts]
+
+
+@pytest.mark.parametrize("at", range(20))
+def test_quotes_and_backslashes_are_found_at_each_place_of_a_text(at: int) -> None:
+    texts = [
+        before * at + odd + after for before in "x\\" for odd in ('"', "\\", '\\"', "[{") for after in ("", "}]xxx")
+    ]
+    [[record], _] = decoded(
+        HERE | {"args": {f"{n}{text}": text for n, text in enumerate(texts[:8])} | {"z": texts[8:]}}
+    )
+    assert record.args[:8] == [(f"args.{n}{text}", text) for n, text in enumerate(texts[:8])]
+    assert json.loads(record.args[8][1]) == texts[8:]
 
 
 def test_times_and_threads_are_those_of_the_slice() -> None:
