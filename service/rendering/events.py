@@ -18,6 +18,9 @@ from service.trace.selection import ALWAYS
 from service.trace.selection_fields import Args
 from service.trace.summary import FLOW_PHASES
 
+_KINDS = np.array([SLICE if phase == "X" else FLOW if phase in FLOW_PHASES else OTHER for phase in PHASES])
+_ARE_PAIRED = np.array([phase in {"B", "E"} for phase in PHASES])
+
 
 class EventPlacer:
     """Places the events of a trace in a document.
@@ -74,10 +77,8 @@ class EventPlacer:
         phases = self._phases(part, loose)
         is_slice = phases == CODES["X"]
         starts, durations = self._times(part, is_slice)
-        is_flow = np.isin(phases, [CODES[phase] for phase in FLOW_PHASES])
-        kinds = np.select([is_slice, is_flow], [SLICE, FLOW], OTHER)
-        paired = np.isin(phases, [CODES["B"], CODES["E"]])
-        lanes, joined, covered = self._placer.place(part, starts, starts + durations, kinds, paired)
+        paired = _ARE_PAIRED.take(phases)
+        lanes, joined, covered = self._placer.place(part, starts, starts + durations, _KINDS.take(phases), paired)
         self._number_new_lanes()
         return PlacedEvents(
             part=part,
@@ -103,8 +104,9 @@ class EventPlacer:
         phases = shown_phases(part)
         own, words = part.coded("ph")
         report = self._report
-        for code, count in zip(*np.unique(phases[~loose], return_counts=True), strict=True):
-            report.phases[PHASES[code]] += int(count)
+        for code, count in enumerate(np.bincount(phases[~loose]).tolist()):
+            if count:
+                report.phases[PHASES[code]] += count
         changed = (phases == INSTANT) & ~part.which("ph", {"i"}.__contains__)
         for code, count in zip(*np.unique(own[changed], return_counts=True), strict=True):
             report.as_instants[words[code] if code >= 0 else ""] += int(count)

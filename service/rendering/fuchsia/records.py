@@ -86,7 +86,7 @@ def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64],
     """
     args = events.arguments(in_json=False)
     kinds = np.where(events.left_out, LEFT_OUT, _KIND_OF[events.phases])
-    order = np.lexsort((-events.durations[rows], events.starts[rows]))
+    order = _order_of(events.starts[rows], events.durations[rows])
     categories = _words(events, "cat", "", len(_KEYS))
     names = _words(events, "name", _NO_NAME, len(_KEYS) + len(categories[0]))
     texts = PackedTexts.of([*_KEYS, *categories[0], *names[0]])
@@ -124,6 +124,21 @@ def records_of(events: PlacedEvents, rows: Ints, arrows: npt.NDArray[np.uint64],
             *map(_release, events.starts[_RELEASE_EVENTS - 1 :: _RELEASE_EVENTS].tolist()),
         ]
     )
+
+
+def _order_of(starts: Ints, durations: Ints) -> Ints:
+    """Return the order of records by time, and of those at one time by duration, longest first.
+
+    Args:
+        starts: the start of each record's event, in ascending order.
+        durations: the duration of each.
+    """
+    order, moments = np.arange(len(starts)), np.cumsum(np.diff(starts, prepend=starts[:1]) > 0)
+    grows = np.zeros(len(starts), np.bool_)  # by the number of a moment: whether a longer event follows another one
+    grows[moments[1:][(moments[1:] == moments[:-1]) & (durations[1:] > durations[:-1])]] = True
+    unordered = np.flatnonzero(grows.take(moments))
+    order[unordered] = unordered[np.lexsort((-durations[unordered], starts[unordered]))]
+    return order
 
 
 def _words(events: PlacedEvents, column: str, empty: str, first: int) -> tuple[list[bytes], Ints]:
