@@ -352,6 +352,13 @@ def kept(document: Document, selection: Mapping[str, Any]) -> list[int]:
         work = [event for event in links.work if event.index in kept_indices]
         causes = [*map(links.launch, work), *map(links.operator, work)]
         kept_indices |= {event.index for event in causes if event} & may_stay
+    if closure["annotations"]:
+        kept_indices |= {
+            annotation.index
+            for event in document.happened
+            if event.index in kept_indices
+            for annotation in links.deciding_annotations(event)
+        } & may_stay
     if closure["flows"]:
         left_out = {event.index for event in document.happened if any(test(event) for test in exclusions)}
         kept_indices |= _whole_flows(document, kept_indices, matched_flows, left_out)

@@ -46,7 +46,8 @@ class Selection:
         closure_flows: keep flow arrows whose ends all lie on kept slices.
         closure_launches: keep the launch and the operator of each kept kernel, copy and fill.
         closure_kernels: keep the GPU work of each kept launch.
-        closure_annotations: keep annotations that enclose the window or a selected step.
+        closure_annotations: keep annotations of the steps of kept events, and annotations that enclose the window or
+            a selected step.
     """
 
     window_start_ns: Optional[int] = None

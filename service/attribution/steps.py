@@ -1,11 +1,12 @@
 """Lookup of the profiler step at a time on a thread."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from service.attribution.nesting import Indices, Ints
+from service.attribution.nesting import Flags, Indices, Ints
+from service.attribution.rank_steps import steps_of_numbers
 from service.store.steps import merged_steps
 from service.trace.rank import ranks_by_pid
 from service.trace.summary import Key, Step, Summary
@@ -21,11 +22,25 @@ Track = tuple[Key, Key]
 
 
 class _Timeline(NamedTuple):
-    """Steps in order of their starts, in ns; overlapping annotations of a step are merged."""
+    """Steps in order of their starts, in ns; overlapping annotations of a step are merged.
+
+    Attributes:
+        starts: start of each step.
+        ends: end of each step.
+        numbers: number of each step.
+        latest_ends: latest end of each step and of those before it.
+        indexes: index of each step; steps of threads have that of the rank's step that they are part of.
+    """
 
     starts: Ints
     ends: Ints
     numbers: Ints
+    latest_ends: Ints
+    indexes: Ints
+
+    def begun(self, times: Ints) -> Ints:
+        """Return the place of the last step that began at or before each time, or -1."""
+        return np.searchsorted(self.starts, times, "right") - 1
 
     def at(self, times: Ints) -> Ints:
         """Return the number of the last step that began at or before each time, or `NO_STEP` if that step is over."""
@@ -34,10 +49,20 @@ class _Timeline(NamedTuple):
         numbers = np.empty(len(times), np.int64)
         for first in range(0, len(times), _AT_ONCE):  # so that millions of times need little further memory
             some = times[first : first + _AT_ONCE]
-            last = np.searchsorted(self.starts, some, "right") - 1
+            last = self.begun(some)
             inside = (last >= 0) & (self.ends[last] > some)
             numbers[first : first + _AT_ONCE] = np.where(inside, self.numbers[last], NO_STEP)
         return numbers
+
+    def lasts(self, times: Ints) -> Flags:
+        """Flag the times at which any step lasts."""
+        last = self.begun(times)
+        flags: Flags = (last >= 0) & (np.append(self.latest_ends, 0)[last] > times)
+        return flags
+
+    def named(self, numbers: Ints, times: Ints) -> Ints:
+        """Return the index of the step with each number, or -1; see `steps_of_numbers`."""
+        return np.append(self.indexes, -1)[steps_of_numbers(self.numbers, self.starts, numbers, times)]
 
 
 class StepClock:
@@ -48,6 +73,9 @@ class StepClock:
 
     Args:
         summary: summary of the trace, as in the catalog; its ``steps`` are in order of time.
+
+    Attributes:
+        count: number of the steps of all ranks; their indexes are below it.
     """
 
     def __init__(self, summary: Summary) -> None:
@@ -58,16 +86,27 @@ class StepClock:
             track = normalized_track(step.get("pid", ""), step.get("tid", ""))
             steps_by_rank.setdefault(self._rank(track), []).append(step)
             steps_by_thread.setdefault(track, []).append(step)
-        self._timelines = [_timeline(())]
+        self.count = 0
+        self._of_ranks = [_timeline((), 0)]  # of each timeline, the timeline of its rank
+        self._timelines = [*self._of_ranks]
         self._timeline_by_rank = {rank: self._add(steps) for rank, steps in steps_by_rank.items()}
         self._timeline_by_thread = {
-            track: self._add(steps)
+            track: self._add_thread(steps, self._timeline_by_rank[self._rank(track)])
             for track, steps in steps_by_thread.items()
             if len(steps) < len(steps_by_rank[self._rank(track)])
         }
 
     def _add(self, steps: Iterable[Step]) -> int:
-        self._timelines.append(_timeline(steps))
+        timeline = _timeline(steps, self.count)
+        self.count += len(timeline.starts)
+        self._timelines.append(timeline)
+        self._of_ranks.append(timeline)
+        return len(self._timelines) - 1
+
+    def _add_thread(self, steps: Iterable[Step], rank: int) -> int:
+        timeline, of_rank = _timeline(steps, 0), self._timelines[rank]
+        self._timelines.append(timeline._replace(indexes=of_rank.named(timeline.numbers, timeline.starts)))
+        self._of_ranks.append(of_rank)
         return len(self._timelines) - 1
 
     def _rank(self, track: Track) -> int | None:
@@ -81,15 +120,45 @@ class StepClock:
             tracks: track number of each time.
             keys: pid and tid of each track, by track number.
         """
+        return self._looked_up(tracks, keys, lambda timeline, rows: self._timelines[timeline].at(times[rows]))
+
+    def deciding(self, times: Ints, tracks: Ints, keys: Sequence[Track]) -> Ints:
+        """Return the index of the step that decides about the step at each time, or -1; see `at`.
+
+        A clock that has all annotations of these steps, and any annotations of others, has the same step at each time.
+        It is the step at that time or, if there is none although a step of the rank lasts, the last step that counts
+        for the thread and has begun, else the first.
+        """
+
+        def look(timeline: int, rows: Ints) -> Ints:
+            counting, some = self._timelines[timeline], times[rows]
+            if not len(counting.starts):
+                return np.full(len(some), -1)
+            begun = np.maximum(counting.begun(some), 0)
+            return np.where(self._of_ranks[timeline].lasts(some), counting.indexes[begun], -1)
+
+        return self._looked_up(tracks, keys, look)
+
+    def named(self, numbers: Ints, times: Ints, tracks: Ints, keys: Sequence[Track]) -> Ints:
+        """Return the index of the step of a track's rank with each number, or -1.
+
+        Of several steps of a number, it is the last that began by its time or, if none did, the first.
+        """
+        return self._looked_up(
+            tracks, keys, lambda timeline, rows: self._of_ranks[timeline].named(numbers[rows], times[rows])
+        )
+
+    def _looked_up(self, tracks: Ints | Indices, keys: Sequence[Track], look: Callable[[int, Ints], Ints]) -> Ints:
+        """Return what a function finds in the timeline of each track; it takes the timeline and places of tracks."""
         timelines = {self._timeline_of(key) for key in keys}
         if len(timelines) == 1:
-            return self._timelines[timelines.pop()].at(times)
+            return look(timelines.pop(), np.arange(len(tracks)))
         timeline_of_time = np.array([self._timeline_of(key) for key in keys] or [0], np.int64)[tracks]
-        numbers = np.full(len(times), NO_STEP, np.int64)
+        found = np.full(len(tracks), -1)
         for timeline in np.unique(timeline_of_time).tolist():
             rows = np.flatnonzero(timeline_of_time == timeline)
-            numbers[rows] = self._timelines[timeline].at(times[rows])
-        return numbers
+            found[rows] = look(timeline, rows)
+        return found
 
     def _timeline_of(self, key: Track) -> int:
         track = normalized_track(*key)
@@ -102,6 +171,8 @@ def normalized_track(pid: Key, tid: Key) -> Track:
     return pid, int(tid) if isinstance(tid, str) and tid.isdecimal() and len(tid) < 19 else tid
 
 
-def _timeline(steps: Iterable[Step]) -> _Timeline:
+def _timeline(steps: Iterable[Step], first: int) -> _Timeline:
+    """Return the timeline of steps, whose indexes begin with the first."""
     numbers, starts, ends = merged_steps(steps)
-    return _Timeline(starts, np.maximum(ends, starts + 1), numbers)
+    ends = np.maximum(ends, starts + 1)
+    return _Timeline(starts, ends, numbers, np.maximum.accumulate(ends), np.arange(first, first + len(starts)))

@@ -103,6 +103,7 @@ class RowSelector:
             for _ in self._match():
                 pass
             self._add_partners()
+            self._add_steps()
             if whole := self._with_closure("flows"):
                 flows = _Flows(self._parts, self._tracks, self._bits, self._matching_flows)
                 flows.exclude(self._excluded, self._exclusion_columns)
@@ -164,6 +165,29 @@ class RowSelector:
             known = (causes != NONE) & (kept != 0)
             table = _Table(causes[known], kept[known])
             self._add(table.ids, table.bits)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _add_steps(self) -> None:
+        """Keep the annotations of the steps of kept events."""
+        adding = self._with_closure("annotations")
+        if not (adding and self._summary.steps):
+            return
+        bits_of_steps = np.zeros(self._steps.count + 1, self._type)  # the last one is that of events without a step
+        near = self._parts.holding(self._bits & adding != 0)
+        for part in self._parts.read(("ts_ns", *self._tracks.needed(near)), near):
+            rows = np.flatnonzero(self._bits[part.rows] & adding)
+            np.bitwise_or.at(bits_of_steps, self._steps.deciding(part, rows), self._bits[part.rows][rows] & adding)
+        starts = self._steps.starts_of_annotations(bits_of_steps[:-1] != 0)
+        annotations = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        near = self._parts.at(starts)
+        for part in self._parts.read(("ph", "ts_ns", "cat", "name", *self._tracks.needed(near)), near):
+            rows, steps = self._steps.annotations(part, starts)
+            annotations.append((part.first + rows, steps))
+        rows, steps = (np.concatenate(columns) for columns in zip(*annotations, strict=True))
+        self._add(rows, bits_of_steps[steps])
+
+    # -- adding --------------------------------------------------------------------------------------------------------
 
     def _add(self, rows: Ints, bits: Bits) -> None:
         """Keep more events, except those that a selection excludes."""

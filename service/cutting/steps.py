@@ -7,8 +7,10 @@ import numpy as np
 
 from service.attribution.file import LinkReader
 from service.attribution.links import Links
+from service.attribution.nesting import NONE
 from service.attribution.steps import NO_STEP, StepClock
-from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks
+from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks, rows_at
+from service.store.steps import is_on_host, step_number
 from service.trace.summary import Summary
 
 
@@ -22,7 +24,7 @@ class EventSteps:
     """
 
     columns = ("ph", "ts_ns", *Tracks.columns)
-    """Columns of a part that `of` reads."""
+    """Columns of a part that `of` and `deciding` read."""
 
     def __init__(self, parts: Parts, tracks: Tracks, summary: Summary) -> None:
         self._parts = parts
@@ -52,10 +54,68 @@ class EventSteps:
         tracks = self._tracks.of(part)
         numbers = self._clock.at(part.starts, tracks, self._tracks.keys)
         numbers[part.starts == UNTIMED] = NO_STEP
-        links = self._links.within(part.rows)
-        here = slice(*np.searchsorted(links.rows, [part.rows.start, part.rows.stop]))
-        numbers[links.rows[here] - part.first] = links.steps[here]
+        links = self._links_in(part)
+        numbers[links.rows - part.first] = links.steps
         return numbers
+
+    def _links_in(self, part: Part) -> Links:
+        """Return the links of the events of a part."""
+        links = self._links.within(part.rows)
+        return links.taken(np.arange(*np.searchsorted(links.rows, [part.rows.start, part.rows.stop])))
+
+    @property
+    def count(self) -> int:
+        """The number of the steps of all ranks; their indexes are below it."""
+        return self._clock.count
+
+    def deciding(self, part: Part, rows: Ints) -> Ints:
+        """Return the index of the step that decides about the step of some events of a part, or -1.
+
+        See `StepClock.deciding`. The launch of work decides about its step.
+
+        Args:
+            part: the part.
+            rows: rows of the events, counted from the part's first.
+        """
+        tracks, keys, times = self._tracks.of(part), self._tracks.keys, part.starts
+        steps = np.full(len(part), -1)
+        timed = rows[times[rows] != UNTIMED]
+        steps[timed] = self._clock.deciding(times[timed], tracks[timed], keys)
+        links = self._links_in(part)
+        links = links.taken((links.launches != NONE) | (links.steps != NO_STEP))
+        own = links.rows - part.first
+        steps[own] = self._clock.named(links.steps, times[own], tracks[own], keys)
+        return steps[rows]
+
+    def starts_of_annotations(self, chosen: Flags) -> Ints:
+        """Return the starts of the annotations of some steps, which are flagged by index, in ascending order."""
+        annotations = self._summary.steps
+        numbers, starts = (np.array([step[key] for step in annotations], np.int64) for key in ("number", "start_ns"))
+        tracks = [(step["pid"], step["tid"]) for step in annotations]
+        steps = self._clock.named(numbers, starts, np.arange(len(tracks)), tracks)
+        return np.unique(starts[chosen[steps]])
+
+    def annotations(self, part: Part, starts: Ints) -> tuple[Ints, Ints]:
+        """Return the rows of a part, counted from its first, that annotate steps, and the indexes of these steps.
+
+        Args:
+            part: the part, with the columns ``ph``, ``ts_ns``, ``cat`` and ``name``, and those of tracks.
+            starts: starts of the annotations, in ascending order.
+        """
+        times = part.starts[: np.count_nonzero(part.has("ts_ns"))]  # untimed events are the last
+        spans = zip(*(np.searchsorted(times, starts, side).tolist() for side in ("left", "right")), strict=True)
+        rows = np.array([row for span in spans for row in range(*span)], np.int64)
+        rows = rows[part.slices[rows]]
+        numbers = np.array(
+            [
+                NO_STEP if number is None or not is_on_host(category) else number
+                for category, name in rows_at(part, ("cat", "name"), rows)
+                for number in [step_number(name)]
+            ],
+            np.int64,
+        )
+        rows, numbers = rows[numbers != NO_STEP], numbers[numbers != NO_STEP]
+        return rows, self._clock.named(numbers, part.starts[rows], self._tracks.of(part)[rows], self._tracks.keys)
 
     def parts_with_linked(self, numbers: Collection[int]) -> set[int]:
         """Return the indexes of the parts that have GPU work of one of the steps."""

@@ -223,6 +223,15 @@ class Parts:
         begin, end = np.searchsorted(self._firsts, [first, last], side="right")
         return [*range(int(begin) - 1, int(end))]
 
+    def at(self, times: Ints) -> list[int]:
+        """Return the indexes of the parts that may hold events of some times, which are in ascending order."""
+        spans = ((index, self.span(index, "ts_ns")) for index in range(len(self)))
+        return [
+            index
+            for index, span in spans
+            if span and np.searchsorted(times, span[0]) < np.searchsorted(times, span[1], "right")
+        ]
+
     def span(self, index: int, column: str) -> Interval | None:
         """Return the smallest and the largest value of a column in a part; None if it has no value."""
         statistics = self._groups[index].column(self._places[column]).statistics

@@ -14,6 +14,7 @@ from service.trace.summary import GPU_CATEGORIES, Step, key_of
 Ints = npt.NDArray[np.int64]
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+_ON_DEVICES = frozenset({"gpu_user_annotation", *GPU_CATEGORIES})
 _STEPS = f"""
 SELECT name, ts_ns, {END}, cat, pid, pid_text, tid, tid_text FROM events
 WHERE ph = 'X' AND starts_with(name, 'ProfilerStep#') AND ts_ns NOTNULL
@@ -30,7 +31,7 @@ def steps_of(rows: Iterable[tuple[Any, ...]]) -> list[Step]:
     """Return the steps among slices, given as rows of the columns of `_STEPS`."""
     return [
         {
-            "number": int(match[1]),
+            "number": number,
             "name": name,
             "start_ns": start,
             "end_ns": end,
@@ -38,8 +39,19 @@ def steps_of(rows: Iterable[tuple[Any, ...]]) -> list[Step]:
             "tid": key_of(tid, tid_text),
         }
         for name, start, end, category, pid, pid_text, tid, tid_text in rows
-        if category not in {"gpu_user_annotation", *GPU_CATEGORIES} and (match := _STEP.fullmatch(name))
+        if is_on_host(category) and (number := step_number(name)) is not None
     ]
+
+
+def step_number(name: str | None) -> int | None:
+    """Return the number of the step that a slice of this name marks; None if it marks none."""
+    match = _STEP.fullmatch(name or "")
+    return int(match[1]) if match else None
+
+
+def is_on_host(category: str | None) -> bool:
+    """Return whether slices of a category may mark steps: those on devices do not."""
+    return category not in _ON_DEVICES
 
 
 def merged_steps(steps: Iterable[Step]) -> tuple[Ints, Ints, Ints]:

@@ -191,7 +191,10 @@ FIELDS: tuple[SelectionField, ...] = (
     _closure("flows", "flow arrows whose ends all lie on kept slices"),
     _closure("launches", "the launch and the operator of each kept kernel, copy and fill"),
     _closure("kernels", "the GPU work of each kept launch"),
-    _closure("annotations", "annotations that enclose the window or a selected step"),
+    _closure(
+        "annotations",
+        "annotations of the steps of kept events, and annotations that enclose the window or a selected step",
+    ),
 )
 
 

@@ -32,27 +32,37 @@ CHOICES: list[Chosen] = [
     {"steps": [3]},
     {"steps": [2, 4], "categories": ["kernel"], "closure": {"annotations": False}},
     {"categories": ["kernel", "cuda_runtime", "user_annotation"]},
+    {"streams": ["0/7"]},
+    {"categories": ["kernel"]},
     {"exclude": {"steps": [3]}},
 ]
 
 
 @pytest.fixture(scope="module")
-def steps_of(tmp_path_factory: pytest.TempPathFactory) -> StepsOf:
-    """Return a function that asks about the steps of a trace, with each rank of a merged one; None if it has none."""
+def tables_of(tmp_path_factory: pytest.TempPathFactory) -> StepsOf:
+    """Return a function that asks a question about a trace, with each rank of a merged one; None without an answer."""
     readings = ReadingCache(tmp_path_factory.mktemp("spill"))
-    question = question_of("steps")
 
-    def ask(source: Source, selection: Chosen | None = None, **parameters: Any) -> Any:
+    def ask(source: Source, name: str, selection: Chosen | None = None, **parameters: Any) -> Any:
+        question = question_of(name)
         chosen = None if selection is None else Selection.parsed(selection)
         inputs = ranks_of(AnalysisInput(source.columns, source.summary, chosen, source.name))
         try:
-            return (
-                answer_question(question, parameters_of(question, parameters), inputs, readings)
-                .tables["steps"]
-                .to_pylist()
-            )
+            tables = answer_question(question, parameters_of(question, parameters), inputs, readings).tables
         except NotApplicable:
             return None
+        return {table: rows.to_pylist() for table, rows in tables.items()}
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def steps_of(tables_of: StepsOf) -> StepsOf:
+    """Return a function that asks about the steps of a trace, with each rank of a merged one; None if it has none."""
+
+    def ask(source: Source, selection: Chosen | None = None, **parameters: Any) -> Any:
+        tables = tables_of(source, "steps", selection, **parameters)
+        return tables and tables["steps"]
 
     return ask
 
@@ -90,6 +100,23 @@ def test_steps_of_a_cut_are_those_of_its_selection(
         expected = steps_of(trace, selection, bounds=bounds, rules=rules)
         assert expected
         assert steps_of(cut, bounds=bounds, rules=rules) == expected, selection
+
+
+@pytest.mark.parametrize("selection", [{"streams": ["0/7"]}, {"devices": [0]}, {"categories": ["kernel"]}])
+def test_each_answer_about_a_cut_has_the_work_of_the_steps(
+    trace: Source, tables_of: StepsOf, tmp_path: Path, selection: Chosen
+) -> None:
+    """All answers agree: about the cut, about its selection and, of the work that is kept, about the whole trace."""
+    cut = ingested(cut_text(trace, selection), tmp_path / "cut")
+    for source, chosen in ((trace, selection), (cut, None)):
+        figures = tables_of(source, "step_figures", chosen)
+        names = {row["name"] for row in figures["work"]}
+        whole = tables_of(trace, "step_figures")
+        assert figures["work"] == [row for row in whole["work"] if row["name"] in names]
+        times = [(row["step"], row["start_ns"], row["end_ns"]) for row in figures["steps"]]
+        assert times == [(row["step"], row["start_ns"], row["end_ns"]) for row in whole["steps"]]
+        in_steps = sum(row["in_steps"] for row in tables_of(source, "kernel_breakdown", chosen)["attribution"])
+        assert in_steps == sum(row["count"] for row in figures["work"]) > 0
 
 
 def test_steps_of_a_cut_of_a_cut_are_those_of_the_whole_trace(trace: Source, steps_of: StepsOf, tmp_path: Path) -> None:

@@ -203,10 +203,43 @@ class AttributionOracle:
 
     def step(self, event: "Event") -> int | None:
         """Return an event's step: that of its launch or its host annotation, or else the step in which it begins."""
-        cause: Event | None = None
+        return self.step_at(self._cause(event) or event)
+
+    def _cause(self, event: "Event") -> "Event | None":
+        """Return the launch of a slice on a device, or the host's annotation of an annotation there."""
         if event.ph == "X" and event.start is not None:
             if event.cat in WORK | {"cuda_sync"}:
-                cause = self.launch(event)
-            elif event.cat == "gpu_user_annotation" and (event.external or 0) > 0:
-                cause = self._regions.get((event.external, event.name))
-        return self.step_at(cause or event)
+                return self.launch(event)
+            if event.cat == "gpu_user_annotation" and (event.external or 0) > 0:
+                return self._regions.get((event.external, event.name))
+        return None
+
+    def deciding_annotations(self, event: "Event") -> list["Event"]:
+        """Return the annotations that a trace needs for the event to have the same step, or none, as in this trace.
+
+        These are all annotations of its step. An event between steps of its own thread may need one, too: without it,
+        the event would lie in a longer step around it, or in a step of another thread.
+        """
+        if event.start is None:
+            return []
+        number, cause = self.step(event), self._cause(event)
+        if cause and number is not None:
+            return self._annotations_of(self._rank(event), number, event.start)
+        if cause and event.cat in WORK | {"cuda_sync"}:
+            return []
+        of_rank = self._steps.get(("rank", self._rank(event)), [])
+        if not any(start <= event.start < end for start, end, _ in of_rank):
+            return []
+        own = self._steps.get(("thread", _thread(event))) or of_rank
+        start, _, number = ([step for step in own if step[0] <= event.start] or own[:1])[-1]
+        return self._annotations_of(self._rank(event), number, start)
+
+    def _annotations_of(self, rank: int | None, number: int, time: int) -> list["Event"]:
+        """Return the annotations of a rank's step: the last one of the number that began by the time, or the first."""
+        steps = [step for step in self._steps[("rank", rank)] if step[2] == number]
+        start, end, _ = ([step for step in steps if step[0] <= time] or steps[:1])[-1]
+        return [
+            event
+            for event, other in self._annotations
+            if other == number and self._rank(event) == rank and event.start is not None and start <= event.start < end
+        ]

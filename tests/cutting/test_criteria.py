@@ -98,9 +98,9 @@ def test_untimed_events_lie_before_all_time(intervals: list[Interval]) -> None:
         ({"end_ns": 10_001}, [2]),
         ({"end_ns": 1, "relative": True}, [2]),
         ({"from": "gemm", "to": "gemm"}, [2, 3, 5]),
-        ({"from": "ProfilerStep#4"}, [3, 5, 6]),
+        ({"from": "ProfilerStep#4"}, [2, 3, 5, 6]),  # 2 is the step of 5, which lasts until then
         ({"to": "aten::mm"}, [2, 4]),
-        ({"start_ns": 49_999, "end_ns": 50_000}, [3, 5]),
+        ({"start_ns": 49_999, "end_ns": 50_000}, [2, 3, 5]),  # likewise
         ({}, [2, 3, 4, 5, 6]),
     ],
 )

@@ -12,8 +12,9 @@ import pytest
 
 from service.analysis.answers import answer_question, parameters_of, question_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
+from tests import brute
 from tests.conftest import DATA, SHARED, needs_shared
-from tests.cutting.test_cut import ingested
+from tests.cutting.test_cut import cut_text, ingested, plain
 from tests.engine.torch_oracle import WORK, Oracle, by_number, engine_on, read
 from tests.traces import TraceShape, trace_chunks
 
@@ -346,6 +347,20 @@ async def test_steps_on_a_gpu_without_work_are_none_of_the_host(engine: Path) ->
         gpu_rows = await sql("SELECT step, ts, dur, device, stream FROM torch_gpu_step")
     assert [tuple(row.values()) for row in rows] == [(3, 0, 20_000)]
     assert [tuple(row.values()) for row in gpu_rows] == [(3, 5_000, 20_000, None, None)]
+
+
+@pytest.mark.parametrize("selection", [{"streams": ["0/7"]}, {"categories": ["kernel"]}])
+async def test_work_of_a_cut_has_the_steps_of_the_trace(engine: Path, tmp_path: Path, selection: Any) -> None:
+    path = DATA / "cuda_graph_replays.pt.trace.json.gz"
+    source, whole = ingested(path.read_bytes(), tmp_path / "whole", path.name), brute.Document(plain(path))
+    async with engine_on(engine, Oracle([json.loads(cut_text(source, selection))], [None])) as sql:
+        rows = await sql("INCLUDE PERFETTO MODULE torch.kernels; SELECT name, step FROM torch_kernel")
+    kept = {*brute.kept(whole, selection)}
+    work = [event for event in whole.attributed.work if event.index in kept]
+    assert Counter((row["name"], row["step"]) for row in rows) == Counter(
+        (event.name, whole.attributed.step(event)) for event in work
+    )
+    assert {row["step"] for row in rows} >= {step["number"] for step in source.summary.steps}
 
 
 async def test_time_is_converted_to_the_clock_of_the_trace(engine: Path) -> None:

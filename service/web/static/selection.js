@@ -86,7 +86,7 @@ const EDGES = { start: "only what begins in the window", clip: "slices cut to th
 
 const LEFT_OUT = {
   metadata: "no names of processes and threads", flows: "no arrows", launches: "no launches of kernels",
-  kernels: "no kernels of launches", annotations: "no annotations around the window",
+  kernels: "no kernels of launches", annotations: "no annotations of steps and around the window",
 };
 
 /**
