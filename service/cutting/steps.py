@@ -34,7 +34,7 @@ class EventSteps:
 
     @cached_property
     def _clock(self) -> StepClock:
-        return StepClock(self._summary)  # a window needs none, and a trace can have many steps
+        return StepClock(self._summary)  # made at first use: a trace can have many steps
 
     @cached_property
     def _links(self) -> LinkReader:
@@ -103,6 +103,7 @@ class EventSteps:
             starts: starts of the annotations, in ascending order.
         """
         times = part.starts[: np.count_nonzero(part.has("ts_ns"))]  # untimed events are the last
+        starts = starts[slice(*np.searchsorted(starts, [times[0], times[-1] + 1]))] if len(times) else starts[:0]
         spans = zip(*(np.searchsorted(times, starts, side).tolist() for side in ("left", "right")), strict=True)
         rows = np.array([row for span in spans for row in range(*span)], np.int64)
         rows = rows[part.slices[rows]]

@@ -56,14 +56,19 @@ def is_on_host(category: str | None) -> bool:
 
 def merged_steps(steps: Iterable[Step]) -> tuple[Ints, Ints, Ints]:
     """Return numbers, starts and ends of steps, by start; annotations of a step that overlap, on threads, are one."""
+    ordered = sorted(steps, key=lambda step: (step["start_ns"], -step["end_ns"]))
+    numbers, starts, ends = (
+        np.array([step[key] for step in ordered], np.int64) for key in ("number", "start_ns", "end_ns")
+    )
+    if len(np.unique(numbers)) == len(numbers):
+        return numbers, starts, ends
     merged: list[list[int]] = []
     latest: dict[int, list[int]] = {}
-    for step in sorted(steps, key=lambda step: (step["start_ns"], -step["end_ns"])):
-        number, start, end = step["number"], step["start_ns"], step["end_ns"]
+    for number, start, end in zip(numbers.tolist(), starts.tolist(), ends.tolist(), strict=True):
         if number in latest and start < max(latest[number][2], latest[number][1] + 1):
             latest[number][2] = max(latest[number][2], end)
         else:
             latest[number] = [number, start, end]
             merged.append(latest[number])
-    numbers, starts, ends = np.array(merged or np.empty((0, 3)), np.int64).T
+    numbers, starts, ends = np.array(merged, np.int64).T
     return numbers, starts, ends
