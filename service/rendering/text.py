@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from service.rendering.sanitizing import Bytes
 from service.store.parts import Flags, Ints
+from service.streaming.buffers import characters_of, starts_of
 from service.streaming.scan.compiled import compiled, inlined
 from service.streaming.scan.machine import PADDING, byte_at, copy_lanes, plain_run
 
@@ -46,9 +47,7 @@ class PackedTexts:
     @classmethod
     def in_array(cls, array: pa.StringArray) -> "PackedTexts":
         """Return the texts of an array without copying them; nulls are empty texts."""
-        _, offsets, values = array.buffers()
-        starts = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
-        return cls(np.frombuffer(values, np.uint8) if values and len(values) else np.zeros(1, np.uint8), starts)
+        return cls(characters_of(array), starts_of(array).astype(np.int64))
 
     @property
     def lengths(self) -> Ints:

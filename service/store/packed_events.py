@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from service.streaming.buffers import characters_of, numbers_of, starts_of
 from service.streaming.integers import ints, valid_rows
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.machine import PADDING, copy_lanes
@@ -78,7 +79,7 @@ class PackedEvents:
         """Return a part of `PackedEvents.batch` that was written to a file and read again."""
         times = np.zeros(len(batch), np.int64)
         if "ts_ns" in least:
-            _spread(_numbers(batch["ts_ns"]), least["ts_ns"], np.arange(len(batch)), times)
+            _spread(numbers_of(batch["ts_ns"]), least["ts_ns"], np.arange(len(batch)), times)
         times[batch[_HAS].to_numpy() >> _TS & 1 == 0] = UNTIMED_LAST
         return cls(batch, least, times)
 
@@ -130,7 +131,9 @@ class _Joined:
     @property
     def text_bytes(self) -> int:
         """The number of bytes of the texts in the column that has most of them."""
-        return max(sum(int(np.ptp(_starts(texts)[[0, -1]])) for texts, _, _ in self._columns(name)) for name in _TEXTS)
+        return max(
+            sum(int(np.ptp(starts_of(texts)[[0, -1]])) for texts, _, _ in self._columns(name)) for name in _TEXTS
+        )
 
     def table(self) -> pa.Table:
         """Return the table."""
@@ -163,7 +166,7 @@ class _Joined:
             return self._words(field.name, valid)
         numbers = np.zeros(self.count, np.int64)
         for distances, least, rows in self._columns(field.name):
-            _spread(_numbers(distances), least, rows, numbers)
+            _spread(numbers_of(distances), least, rows, numbers)
         return _array(field.type, numbers, valid)
 
     def _words(self, name: str, valid: pa.Buffer | None) -> pa.DictionaryArray:
@@ -174,7 +177,7 @@ class _Joined:
             if not dictionaries or not words.dictionary.equals(dictionaries[-1]):
                 known += len(dictionaries[-1]) if dictionaries else 0
                 dictionaries.append(words.dictionary)
-            _spread(_numbers(words.indices), known, rows, codes)
+            _spread(numbers_of(words.indices), known, rows, codes)
         dictionary = dictionaries[0]
         if len(dictionaries) > 1:
             distinct = pa.concat_arrays(dictionaries).dictionary_encode()
@@ -187,7 +190,7 @@ def prepare_packing() -> None:
     row, numbers = np.zeros(1, np.int64), np.zeros(1, np.int64)
     for type_ in _TYPES:
         distances = _packed(_longs(pa.array(row)), np.ones(1, np.bool_), row, 0, int(np.iinfo(type_).max))
-        _spread(_numbers(distances), 0, row, numbers)
+        _spread(numbers_of(distances), 0, row, numbers)
 
 
 def _inverse(order: Ints) -> Ints:
@@ -213,12 +216,11 @@ def _texts(pieces: Iterable[tuple[pa.StringArray, Ints]], count: int, valid: pa.
     found = [*pieces]
     starts = np.zeros(count + 1, np.int32)
     for texts, rows in found:
-        starts[rows + 1] = np.diff(_starts(texts))
+        starts[rows + 1] = np.diff(starts_of(texts))
     np.cumsum(starts, out=starts)
     out = np.empty(starts[-1], np.uint8)
     for texts, rows in found:
-        if characters := texts.buffers()[2]:
-            _spread_texts(_starts(texts), _read_only(characters, np.uint8), rows, starts, out)
+        _spread_texts(starts_of(texts), characters_of(texts), rows, starts, out)
     return pa.StringArray.from_buffers(count, pa.py_buffer(starts), pa.py_buffer(out), valid)
 
 
@@ -229,29 +231,11 @@ def _packed(values: Ints, valid: Flags, order: Ints, least: int, most: int) -> p
     return pa.array(distances)
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """Return integers in their own type, with any value where they are null."""
-    values = _read_only(column.buffers()[1], column.type.to_pandas_dtype())
-    return values[column.offset : column.offset + len(column)]
-
-
 def _longs(column: pa.Array) -> Ints:
     """Return integers in 64 bits, with any value where they are null."""
-    values = _numbers(column).astype(np.int64, copy=False)
+    values = numbers_of(column).astype(np.int64, copy=False)
     values.flags.writeable = False
     return values
-
-
-def _starts(texts: pa.StringArray) -> npt.NDArray[np.int32]:
-    """Return where each text begins in the bytes of all texts, and where the last one ends."""
-    return _read_only(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-
-
-def _read_only(buffer: pa.Buffer, type_: Any) -> npt.NDArray[Any]:
-    """Return a buffer as an array that can't be written, for which the functions below are compiled."""
-    array = np.frombuffer(buffer, type_)
-    array.flags.writeable = False
-    return array
 
 
 @compiled

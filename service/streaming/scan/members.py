@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from service.streaming.buffers import characters_of, starts_of
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.events import integer
 from service.streaming.scan.grammar import OK, Stack, Text, key_end, new_stack, skip_blanks, value_end
@@ -107,11 +108,9 @@ def integer_members(texts: pa.StringArray, names: Sequence[bytes]) -> Members | 
         The integers; None if any text is not an object, has a wanted member that is not an integer of at most 18
         digits, has it twice, or has keys with escapes.
     """
-    _, offsets_buffer, content = texts.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    offsets = starts_of(texts).astype(np.int64)
     text = np.zeros(int(offsets[-1] - offsets[0]) + PADDING, np.uint8)
-    if content is not None:
-        text[:-PADDING] = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]]
+    text[:-PADDING] = characters_of(texts)[offsets[0] : offsets[-1]]
     bounds = np.cumsum([0, *map(len, names)])
     values, has = np.zeros((len(texts), len(names)), np.int64), np.zeros((len(texts), len(names)), np.bool_)
     is_common = _read_objects(

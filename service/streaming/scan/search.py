@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from service.streaming.buffers import characters_of, starts_of
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.machine import byte_at, word_at
 
@@ -34,7 +35,7 @@ def places(texts: pa.StringArray, word: bytes, rows: Ints) -> Ints:
         rows: indexes of the texts to search.
     """
     found = np.full(len(rows), NOWHERE)
-    starts, values = _buffers(texts)
+    starts, values = starts_of(texts), characters_of(texts)
     steps = np.full(256, len(word), np.int64)
     for index, byte in enumerate(word[:-1]):
         steps[byte] = len(word) - 1 - index
@@ -54,16 +55,8 @@ def hashes(texts: pa.StringArray, rows: Ints, firsts: Ints, lasts: Ints) -> Ints
         lasts: place at which it ends; one that does not come after its beginning stands for the end of the text.
     """
     found = np.zeros(len(rows), np.int64)
-    starts, values = _buffers(texts)
-    _hash(values, starts, rows, firsts, lasts, found)
+    _hash(characters_of(texts), starts_of(texts), rows, firsts, lasts, found)
     return found
-
-
-def _buffers(texts: pa.StringArray) -> tuple[Any, Any]:
-    """Return where each text starts, and where the last one ends; and the texts, one after the other."""
-    _, offsets, values = texts.buffers()
-    starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return starts, np.frombuffer(values, np.uint8) if values else np.frombuffer(bytes(1), np.uint8)
 
 
 @compiled
