@@ -1,40 +1,23 @@
 """Events are of one class exactly if they agree in its columns, however they are split into parts."""
 
-from typing import Any
-
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.store.event_classes import COLUMNS, KEYS, ClassValues, EventClass, EventClasses
 from service.store.parts import Part
-from service.streaming.schema import SCHEMA
-from service.trace.summary import RECORD_WINDOW_END
-
-NUMBERS = st.none() | st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)])
-TEXTS = st.none() | st.sampled_from(["", "X", '"a"', "kernel"])
-EVENTS = st.lists(
-    st.fixed_dictionaries(
-        {name: TEXTS if name in {"ph", "cat", "pid_text", "tid_text"} else NUMBERS for name in KEYS}
-        | {"name": st.none() | st.sampled_from(["", RECORD_WINDOW_END])}
-    ),
-    max_size=30,
-)
+from tests.store.class_rows import Row, is_mark, rows_of, table_of
 
 
-def part_of(events: list[dict[str, Any]], index: int = 0) -> Part:
-    schema = pa.schema([SCHEMA.field(name) for name in COLUMNS])
-    columns = [pa.array([event[field.name] for event in events], field.type) for field in schema]
-    return Part(index, 0, pa.table(columns, schema))
+def part_of(rows: list[Row], index: int = 0) -> Part:
+    return Part(index, 0, table_of(rows, COLUMNS))
 
 
-def class_of(event: dict[str, Any]) -> EventClass:
-    is_mark = event["name"] == RECORD_WINDOW_END and event["ph"] != "X"
-    return EventClass(**{name: event[name] for name in KEYS}, is_mark=is_mark)
+def class_of(row: Row) -> EventClass:
+    return EventClass(**{name: row[name] for name in KEYS}, is_mark=is_mark(row))
 
 
-@given(st.lists(EVENTS, max_size=4))
-def test_class_of_an_event_has_its_fields(pieces: list[list[dict[str, Any]]]) -> None:
+@given(st.lists(rows_of(), max_size=4))
+def test_class_of_an_event_has_its_fields(pieces: list[list[Row]]) -> None:
     classes = EventClasses()
     asked: list[EventClass] = []
 

@@ -4,50 +4,31 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import given
-from hypothesis import strategies as st
 
 from service.store.event_classes import KEYS, EventClasses
 from service.store.parts import Part
 from service.store.tally import Tally
-from service.streaming.schema import SCHEMA
-from service.trace.summary import RECORD_WINDOW_END
+from tests.store.class_rows import NUMBERS, Row, is_mark, rows_of, table_of
 
 COLUMNS = (*KEYS, "name", "ts_ns", "dur_ns")
-NUMBERS = st.none() | st.sampled_from([0, 1, -1, 7, 2**63 - 1, -(2**63)])
-TEXTS = st.none() | st.sampled_from(["", "X", '"a"', "kernel"])
-EVENTS = st.lists(
-    st.fixed_dictionaries(
-        {name: TEXTS if name in {"ph", "cat", "pid_text", "tid_text"} else NUMBERS for name in COLUMNS}
-        | {"name": st.none() | st.sampled_from(["", RECORD_WINDOW_END])}
-    ),
-    max_size=30,
-)
+EVENTS = rows_of(ts_ns=NUMBERS, dur_ns=NUMBERS)
 
 
-def table_of(events: list[dict[str, Any]]) -> pa.Table:
-    schema = pa.schema([SCHEMA.field(name) for name in COLUMNS])
-    return pa.table(
-        {name: pa.array([event[name] for event in events], SCHEMA.field(name).type) for name in COLUMNS}, schema
-    )
-
-
-def tallied(*parts: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def tallied(*parts: list[Row]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     tally, first = Tally(EventClasses()), 0
     for index, events in enumerate(parts):
-        tally.add(Part(index, first, table_of(events)))
+        tally.add(Part(index, first, table_of(events, COLUMNS)))
         first += len(events)
     rows = [*tally.rows()]
     assert len({row.event_class for row in rows}) == len(rows)
     return {tuple(row.event_class): tuple(row[1:]) for row in rows}
 
 
-def counted(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+def counted(events: list[Row]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
     groups = defaultdict(list)
     for event in events:
-        is_mark = event["name"] == RECORD_WINDOW_END and event["ph"] != "X"
-        groups[*(event[name] for name in KEYS), is_mark].append((event["ts_ns"], event["dur_ns"]))
+        groups[*(event[name] for name in KEYS), is_mark(event)].append((event["ts_ns"], event["dur_ns"]))
     return {key: _counts(times) for key, times in groups.items()}
 
 
@@ -69,7 +50,7 @@ def _counts(times: list[tuple[int | None, int | None]]) -> tuple[Any, ...]:
 
 
 @given(EVENTS, EVENTS)
-def test_tally_has_what_counting_gives(before: list[dict[str, Any]], behind: list[dict[str, Any]]) -> None:
+def test_tally_has_what_counting_gives(before: list[Row], behind: list[Row]) -> None:
     assert tallied(before, behind) == counted([*before, *behind])
 
 
