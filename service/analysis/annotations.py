@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from service.analysis.facts.deviations import deviation
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, Columns, count, ns, number, pct, table_of, word
@@ -39,7 +40,7 @@ NESTED = (
 
 _HOST = ", ".join(f"'{category}'" for category in sorted(ANNOTATION_CATEGORIES))
 _IS_ANNOTATION = f"ph = 'X' AND ts_ns NOTNULL AND cat IN ('gpu_user_annotation', {_HOST})"
-_NAMES = """
+_NAMES = f"""
 WITH placed AS (
     SELECT side, name, least(row_number() OVER (PARTITION BY side ORDER BY sum(dur_ns) DESC, name), $top + 1) AS slot
     FROM regions GROUP BY side, name
@@ -47,7 +48,7 @@ WITH placed AS (
 SELECT
     side, CASE WHEN slot > $top THEN 'others' ELSE any_value(name) END AS name, count(*) AS count,
     least(sum(dur_ns), 9223372036854775807)::BIGINT AS sum_ns, avg(dur_ns) AS mean_ns, min(dur_ns) AS min_ns,
-    max(dur_ns) AS max_ns, coalesce(stddev_samp(dur_ns), 0) AS stddev_ns,
+    max(dur_ns) AS max_ns, {deviation("dur_ns")} AS stddev_ns,
     least(sum(self_ns), 9223372036854775807)::BIGINT AS self_ns
 FROM regions JOIN placed USING (side, name) GROUP BY side, slot ORDER BY side DESC, slot
 """

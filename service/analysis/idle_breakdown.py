@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from service.analysis.facts.deviations import deviation
 from service.analysis.facts.intervals import Ints, durations_of, group_rows
 from service.analysis.facts.launches import launched_work
 from service.analysis.facts.scope import Scope
@@ -24,11 +25,11 @@ COLUMNS = (
 _LONGEST = np.uint64((1 << 63) - 1)
 CATEGORIES = ("host_wait", "kernel_wait", "other")
 
-_STATISTICS = """
+_STATISTICS = f"""
 SELECT
     device, stream, category, count(*) AS count, least(sum(gap), 9223372036854775807)::BIGINT AS idle_ns,
     100 * sum(gap) / nullif(sum(sum(gap)) OVER (PARTITION BY device, stream), 0) AS idle_pct,
-    avg(gap) AS mean_ns, coalesce(stddev_samp(gap), 0) AS stddev_ns, min(gap) AS min_ns,
+    avg(gap) AS mean_ns, {deviation("gap")} AS stddev_ns, min(gap) AS min_ns,
     quantile_cont(gap, 0.25) AS p25_ns, quantile_cont(gap, 0.5) AS p50_ns, quantile_cont(gap, 0.75) AS p75_ns,
     max(gap) AS max_ns
 FROM gaps GROUP BY device, stream, category ORDER BY device NULLS FIRST, stream NULLS FIRST, category

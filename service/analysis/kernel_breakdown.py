@@ -7,6 +7,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
+from service.analysis.facts.deviations import squared_deviations
 from service.analysis.facts.intervals import Ints, clamp_int64, durations_of, group_rows, merge_intervals, percentage
 from service.analysis.facts.kernel_shapes import kernel_shapes
 from service.analysis.facts.scope import Scope
@@ -85,12 +86,12 @@ SELECT row AS operator_row, hash(name) AS op, name FROM events
 WHERE name NOTNULL AND row IN (SELECT operator_row FROM launched)
 """
 _OP_NAMES = "CREATE OR REPLACE TEMP TABLE op_names AS SELECT op, any_value(name) AS name FROM ops GROUP BY op"
-_GROUPED = """
+_GROUPED = f"""
 CREATE OR REPLACE TEMP TABLE counted AS
 SELECT
     device, type, is_kernel, shape, op, min(position) AS position,
     count(*) AS events, sum(dur_ns) AS total, min(dur_ns) AS shortest, max(dur_ns) AS longest,
-    var_pop(dur_ns) AS variance
+    {squared_deviations("dur_ns")} AS deviations
 FROM launched LEFT JOIN ops USING (operator_row)
 GROUP BY device, type, is_kernel, shape, name_hash, op
 """
@@ -125,7 +126,7 @@ SELECT
     device, {{columns}}, sum(events)::BIGINT AS count, least(sum(total), {2**63 - 1})::BIGINT AS sum_ns,
     any_value(mean)::DOUBLE AS mean_ns, min(shortest) AS min_ns, max(longest) AS max_ns,
     CASE WHEN sum(events) > 1
-         THEN sqrt(sum(events * (variance + (own_mean - mean) * (own_mean - mean))) / (sum(events) - 1))
+         THEN sqrt(sum(deviations + events * (own_mean - mean) * (own_mean - mean)) / (sum(events) - 1))
          ELSE 0 END AS stddev_ns,
     CASE WHEN slot <= $top AND bool_or(is_kernel) THEN any_value(tensor_cores) END AS tensor_cores,
     CASE WHEN slot <= $top AND bool_or(is_kernel) THEN any_value(precision) END AS precision,
