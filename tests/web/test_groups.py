@@ -50,7 +50,10 @@ def test_traces_that_could_not_be_read_are_named_and_the_others_analysed(
     expect(page.get_by_test_id("chart-run-steps").locator("rect[data-row]")).to_have_count(
         len(steps.json()["tables"]["steps"]["rows"])
     )
-    expect(page.get_by_test_id("group-merge")).to_be_disabled()
+    merge = page.get_by_test_id("group-merge")
+    expect(merge).to_be_disabled()
+    expect(merge).to_have_text("Merge 2 ranks")
+    assert faint_texts(page) == []
 
 
 def test_group_is_linked_from_the_list_and_shows_its_ranks(

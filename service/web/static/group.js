@@ -94,11 +94,12 @@ function show(now) {
  * @param {Group} now
  */
 function showCycle(now) {
-  const [traces, merged] = [shownTraces(now).filter(isReady), mergedOf(now).traces];
+  const [traces, merged] = [shownTraces(now).filter(isReady), mergedOf(now).traces.filter(({ state }) => state !== "failed")];
   const unread = now.ranks.filter((rank) => !isReady(rank));
   fillCycles(byId("cycle"), now);
   setText(byId("merge-run"), `Merge ${plural(new Set(merged.map(({ rank, trace }) => (rank === null ? trace : String(rank)))).size, "rank")}`);
   byId("merge-run").disabled = merged.length < 2 || unread.length > 0;
+  byId("merge-run").title = unread.length > 0 ? "A merge needs all traces of the run." : "";
   const named = namedCycle(now);
   byId("report").href = `${api("groups", id, "report")}${named === null ? "" : `?cycle=${named}`}`;
   byId("compare-with").href = `${root}/compare?base=run:${id}${named === null ? "" : `&base_cycle=${named}`}`;
