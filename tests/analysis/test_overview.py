@@ -15,7 +15,7 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.store.folder import TIMELINE
 from service.trace.errors import BadAnalysisRequest, NotApplicable
-from service.trace.selection import Selection
+from service.trace.selection import Closure, Selection
 from tests.analysis.conftest import Ask, real
 from tests.analysis.gpu import Event, call, step, work
 from tests.conftest import DATA, needs_shared
@@ -180,7 +180,10 @@ def test_file_and_events_have_the_same_answer(read_once: Any, tmp_path: Path, na
 
 def test_selection_has_an_overview_of_its_own(ask: Ask) -> None:
     events = [op(0, 9, tid=1), op(0, 2, tid=2), step(3, 0, 10), step(4, 10, 5)]
-    [thread] = ask("overview", events, selection=Selection(threads=["1/2"]))["tracks"]
+    tracks = ask("overview", events, selection=Selection(threads=["1/2"]))["tracks"]
+    assert {track["thread"]: track["busy_ns"] for track in tracks} == {"1": 10_000, "2": 2000}  # its step is on 1
+    closure = Closure(annotations=False)
+    [thread] = ask("overview", events, selection=Selection(threads=["1/2"], closure=closure))["tracks"]
     assert (thread["thread"], thread["busy_ns"]) == ("2", 2000)
     selected = ask("overview", events, selection=Selection(steps=[3]))
     assert [(row["step"], row["start_ns"], row["end_ns"]) for row in selected["steps"]] == [(3, 0, 10_000)]

@@ -26,7 +26,7 @@ from tests.traces import TraceShape, sized, write_trace
 
 __all__ = ["bucket", "place", "s3"]
 
-RANKS, STEPS = 2, 40
+RANKS, STEPS = 2, 60
 SHAPE = TraceShape(world_size=RANKS, steps=STEPS, kernels=100, stacks=True)
 BYTES_MAX = 0.05
 """Largest share of a rank's files that a window of 1 % may read."""
