@@ -14,6 +14,7 @@ from service.store.columns import MERGED, EventsFile, with_ranks
 from service.store.folder import disk_errors
 from service.store.runs import Run, merged
 from service.streaming.ahead import read_ahead
+from service.streaming.open_files import allow_open_files
 from service.streaming.schema import SCHEMA
 from service.streaming.unused_memory import UnusedMemory
 
@@ -21,6 +22,8 @@ RUN_ROWS = 1 << 17
 RUN_BYTES = 64 << 20  # of events before they are packed
 _RUNS_AHEAD = 2  # runs that may be sorted while more batches arrive
 _WRITES_AHEAD = 2  # slabs that may wait to be written
+_FILES_OF_RUN = 2  # all of which are open if every run spans the whole time
+_OTHER_FILES = 200
 
 
 class ColumnsWriter:
@@ -75,6 +78,7 @@ class ColumnsWriter:
             on_slab: called with each slab of events, in order of time; events of one time are in the order of the file.
             ranks: for a merged trace, the rank of each process by pid; they become the column ``rank``.
         """
+        allow_open_files(_FILES_OF_RUN * len(self._runs) + _OTHER_FILES)
         runs = [run.result() for run in self._runs]
         if self._batches or not runs:
             runs.append(Run(self._batches))

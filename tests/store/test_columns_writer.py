@@ -118,6 +118,22 @@ def test_runs_on_disk_and_in_memory_give_the_same_rows(tmp_path: Path, monkeypat
     assert [row["position"] for row in rows] == expected
 
 
+def test_runs_that_all_span_the_same_time_may_outnumber_the_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns_writer, "RUN_ROWS", 2)
+    monkeypatch.setattr(runs, "_BATCH_ROWS", 1)
+    monkeypatch.setattr(runs, "_SLAB_ROWS", 4)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        write(tmp_path, [batch_of((run, 1000 - run)) for run in range(200)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert times_of(tmp_path) == [*range(200), *range(801, 1001)]
+
+
 def test_events_that_do_not_fit_in_one_part_fill_two_equal_parts(tmp_path: Path) -> None:
     with EventsFile(tmp_path, SCHEMA) as file:
         file.write(pa.Table.from_batches([copies(np.arange(ROW_GROUP + 2))]))

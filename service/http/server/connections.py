@@ -7,13 +7,13 @@ that has been idle longest is closed to make room for a new one. A connection th
 import asyncio
 import ipaddress
 import logging
-import resource
 from collections import Counter
 from typing import Any, Protocol
 
 import uvicorn
 
 from service.settings import Settings
+from service.streaming.open_files import allow_open_files
 
 log = logging.getLogger(__name__)
 
@@ -225,13 +225,8 @@ def _network(connection: Connection) -> str | None:
 
 def _files_for(connections: int) -> int:
     """Raise the process's limit of open files if needed, and return how many of `connections` it then allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * connections + OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return connections
-    soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    allowed = min(connections, max(1, (soft - OTHER_FILES) // 2))
+    limit = allow_open_files(2 * connections + OTHER_FILES)
+    allowed = min(connections, max(1, (limit - OTHER_FILES) // 2))
     if allowed < connections:
-        log.warning("at most %d connections, not %d: the system allows %d open files", allowed, connections, soft)
+        log.warning("at most %d connections, not %d: the system allows %d open files", allowed, connections, limit)
     return allowed
