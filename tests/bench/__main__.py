@@ -12,30 +12,24 @@ from service.streaming.codec import plain_chunks
 from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta, measure_ranks
 from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, measure_cutting, measure_merge
 from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
-from tests.bench.figures import Row, run_alone, served, settle, timed
+from tests.bench.figures import IJSON, Row, run_alone, served, settle, timed
 from tests.bench.formats import measure_formats
 from tests.bench.growth import measure_growth
 from tests.bench.pages import PAGE
+from tests.bench.splits import PASS, STREAMS, measure_splits
 from tests.bench.starts import measure_starts
 from tests.bench.uploads import measure_uploads
 from tests.traces import TraceShape, sized, write_trace
 
-STREAMS = tuple(range(7, 17))  # streams of the generated trace
-LIMIT, IJSON, ENGINE = "decompress alone", "ijson.items alone", "trace_processor alone: load"
+LIMIT, ENGINE = "decompress alone", "trace_processor alone: load"
 INGEST = "ingest: PUT to ready"
 _PARTIAL = ("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS, PAGE)
 """Starts of the names of steps that do not read the whole trace, and so have no rate."""
-APART = {"uploads": measure_uploads, "formats": measure_formats, "starts": measure_starts}
+APART = {"uploads": measure_uploads, "formats": measure_formats, "splits": measure_splits, "starts": measure_starts}
 """Parts that measure files of their own, or none; each returns its table as text."""
 ON_REQUEST = {"growth": measure_growth}
 """Likewise, but only if they are asked for: they take ten minutes and gigabytes of disk."""
 _GUNZIP = "from service.streaming.codec import plain_chunks as p; import sys\nfor c in p(open(sys.argv[1], 'rb')): pass"
-_IJSON = (
-    "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
-    "chunks = p(open(sys.argv[1], 'rb'))\n"
-    "reader = types.SimpleNamespace(read=lambda n: next(chunks, b'') if n else b'')\n"
-    "for e in ijson.items(reader, 'traceEvents.item'): pass"
-)
 
 
 def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, int]:
@@ -44,7 +38,7 @@ def measure(trace: Path, data: Path, only: str | None) -> tuple[list[Row], int, 
     rows = [] if only == "analyses" else [run_alone(ENGINE, [str(engine), "-Q", "select 1", str(trace)])]
     if only is None:
         rows.append(run_alone(LIMIT, [sys.executable, "-c", _GUNZIP, str(trace)]))
-        rows.append(run_alone(IJSON, [sys.executable, "-c", _IJSON, str(trace)]))
+        rows.append(run_alone(PASS, [sys.executable, "-c", IJSON, str(trace)]))
     with served(data, keep_ready=True) as server:
         settle(server)
         with timed(INGEST, server, rows):
@@ -70,7 +64,8 @@ def main() -> None:
     options.add_argument(
         "--only",
         choices=("engine", "analyses", *APART, *ON_REQUEST),
-        help="leave out all but sessions and SQL, analyses, uploads, snapshots and Nsight exports, starts, or growth",
+        help="leave out all but sessions and SQL, analyses, uploads, snapshots and Nsight exports, splits, starts,"
+        " or growth",
     )
     options.add_argument("--hta", type=Path, help="a trace of one rank to compare with HTA on")
     chosen = options.parse_args()
@@ -124,10 +119,10 @@ def _ratios(rows: list[Row], packed: int, columns: int) -> Iterator[str]:
     """Yield the ratios of steps, a line each."""
     wall = {row.step: row.wall_s for row in rows}
     peak = {row.step: row.peak_mb for row in rows}
-    if IJSON in wall:
+    if PASS in wall:
         yield (
             f"Ingest is {wall[ENGINE] / wall[INGEST]:.1f} x faster than trace_processor's load and"
-            f" {wall[IJSON] / wall[INGEST]:.1f} x faster than one pass of ijson.items;"
+            f" {wall[PASS] / wall[INGEST]:.1f} x faster than one pass of ijson.items;"
             f" its columns take {columns / 1e6:,.1f} MB, {columns / packed:.2f} x the packed file."
         )
     for step in (WINDOW, STREAM, STEPS, PARTS):

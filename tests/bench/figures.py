@@ -23,6 +23,13 @@ QUIET_S = 5
 """Seconds in a row in which a server must be idle before the next step."""
 BUSY_S = 0.1
 """Seconds of processor time in a second from which a server counts as busy."""
+IJSON = (
+    "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
+    "chunks = p(open(sys.argv[1], 'rb'))\n"
+    "reader = types.SimpleNamespace(read=lambda n: next(chunks, b'') if n else b'')\n"
+    "for e in ijson.items(reader, 'traceEvents.item'): pass"
+)
+"""Program of one pass of ijson over the trace that its argument names."""
 
 
 @dataclass
