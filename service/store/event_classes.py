@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+from weakref import ReferenceType, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +112,7 @@ class EventClasses:
         self._known = 0
         self._keys = np.empty(0, np.int64)  # reused: touching new memory takes longer than filling it
         self._words = {name: Words() for name in KEYS if name in _WORDS}
-        self._latest: tuple[Part, Ints] | None = None
+        self._latest: tuple[ReferenceType[Part], Ints] | None = None  # so that it does not keep the part's memory
         self._track_numbers: dict[tuple[Key, Key], int] = {}
         self.track_keys: list[tuple[Key, Key]] = []
         self.tracks = ClassValues(self, self._track_of)
@@ -121,8 +122,8 @@ class EventClasses:
 
     def of(self, part: Part) -> Ints:
         """Return the number of the class of each event; the part has `COLUMNS`."""
-        if self._latest is None or self._latest[0] is not part:
-            self._latest = part, self._numbered(part)
+        if self._latest is None or self._latest[0]() is not part:
+            self._latest = ref(part), self._numbered(part)
         return self._latest[1]
 
     def _numbered(self, part: Part) -> Ints:
