@@ -129,11 +129,8 @@ def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:
 
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no such regions."""
-    return (
-        None
-        if scope.has_event(_IS_ANNOTATION)
-        else "No regions that the program names (record_function) are in this trace."
-    )
+    has_regions = scope.has_event(_IS_ANNOTATION)
+    return None if has_regions else "No regions that the program names (record_function) are in this trace."
 
 
 QUESTION = Question(

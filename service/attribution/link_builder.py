@@ -71,28 +71,27 @@ class LinkBuilder:
         """Add the next events, with at least `COLUMNS`."""
         if not len(part):
             return
-        classes = self._classes.of(part)
-        kinds = self._kinds.of(classes).astype(np.int8) * part.has("ts_ns")
+        kinds = self._kinds.of(self._classes.of(part)).astype(np.int8) * part.has("ts_ns")
         operators = kinds & _OPERATOR > 0
         if operators.any():
             operators &= part.which("name", is_operator)
         is_call = kinds & _CALL > 0
         if is_call.any():
             is_call &= part.ints("correlation") > 0
-        self._add_host(part, np.flatnonzero(operators | is_call), is_call, classes)
+        self._add_host(part, np.flatnonzero(operators | is_call), is_call)
         self._add_device(part, np.flatnonzero(kinds & _ON_DEVICE), kinds)
         self._work.add(part, np.flatnonzero(kinds & _WORK))
         self._add_regions(part, np.flatnonzero(kinds & _REGION), is_device=1)
         self._add_regions(part, np.flatnonzero(kinds & _ANNOTATION), is_device=0)
 
-    def _add_host(self, part: Part, rows: Ints, is_call: Flags, classes: Ints) -> None:
+    def _add_host(self, part: Part, rows: Ints, is_call: Flags) -> None:
         if not len(rows):
             return
         is_graph = part.which("name", lambda name: "GraphLaunch" in (name or ""))
         calls, names = is_call[rows], np.full(len(rows), NONE)
         names[calls] = self._work.names.of(part, "name", rows[calls])
         new = (
-            calls.astype(np.int64), classes[rows], part.starts[rows], part.ends[rows],
+            calls.astype(np.int64), self._classes.of(part)[rows], part.starts[rows], part.ends[rows],
             part.ints("external_id")[rows], part.first + rows, part.ints("correlation")[rows], is_graph[rows], names,
         )  # fmt: skip
         slices = [np.concatenate(columns) for columns in zip(self._pending, new, strict=True)]

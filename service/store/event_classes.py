@@ -29,7 +29,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class EventClass(NamedTuple):
-    """What the events of a class have in common; `is_mark` is true of Kineto's instants `RECORD_WINDOW_END`."""
+    """A class of events, by the fields that all of them share.
+
+    Attributes:
+        is_mark: whether they are Kineto's instants `RECORD_WINDOW_END`.
+    """
 
     ph: str | None
     cat: str | None

@@ -12,11 +12,11 @@ from service.streaming.codec import plain_chunks
 from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta, measure_ranks
 from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, measure_cutting, measure_merge
 from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
-from tests.bench.figures import IJSON, Row, run_alone, served, settle, timed
+from tests.bench.figures import IJSON, STREAMS, Row, run_alone, served, settle, timed
 from tests.bench.formats import measure_formats
 from tests.bench.growth import measure_growth
 from tests.bench.pages import PAGE
-from tests.bench.splits import PASS, STREAMS, measure_splits
+from tests.bench.splits import PASS, measure_splits
 from tests.bench.starts import measure_starts
 from tests.bench.uploads import measure_uploads
 from tests.traces import TraceShape, sized, write_trace

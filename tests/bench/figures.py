@@ -23,6 +23,8 @@ QUIET_S = 5
 """Seconds in a row in which a server must be idle before the next step."""
 BUSY_S = 0.1
 """Seconds of processor time in a second from which a server counts as busy."""
+STREAMS = tuple(range(7, 17))
+"""Streams of generated traces."""
 IJSON = (
     "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
     "chunks = p(open(sys.argv[1], 'rb'))\n"

@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tests.bench.figures import Row, served, settle, timed
+from tests.bench.figures import STREAMS, Row, served, settle, timed
 from tests.traces import TraceShape, sized, write_trace
 
 SIZES_MB = (270, 2700, 8000)
@@ -19,7 +19,7 @@ def measure_growth() -> str:
     ]
     with tempfile.TemporaryDirectory() as folder:
         for size_mb in SIZES_MB:
-            shape = sized(TraceShape(streams=tuple(range(7, 17))), size_mb * 10**6)
+            shape = sized(TraceShape(streams=STREAMS), size_mb * 10**6)
             trace = write_trace(Path(folder, f"{size_mb}.json.gz"), shape, compress="gzip")
             for count in sorted({1, min(2, len(usable)), len(usable)}):
                 row = _ingest(trace, Path(folder, f"{size_mb}_{count}"), set(usable[:count]))

@@ -5,11 +5,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench.figures import IJSON, Row, run_alone, run_job, served, settle, timed
+from tests.bench.figures import IJSON, STREAMS, Row, run_alone, run_job, served, settle, timed
 from tests.traces import TraceShape, sized, write_trace
 
 MEGABYTES, ROUNDS = 434, 5
-STREAMS = tuple(range(7, 17))
 PASS, WINDOW, STREAM = "ijson.items alone", "split of 1 %", "split of one stream of ten"
 
 

@@ -3,7 +3,7 @@
 DuckDB's own functions add doubles in the order in which its threads come. So their last digits vary from run to run.
 """
 
-_EXACT_MAX = 10**13  # ns, almost three hours: of longer times, the squares of too few fit the integers of 128 bits
+_EXACT_MAX = 10**13  # ns, almost three hours: the squares of a few longer times may exceed 128 bits
 
 
 def squared_deviations(values: str) -> str:
