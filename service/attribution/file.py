@@ -77,7 +77,7 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
     Raises:
         DiskFull: the disk has no room for the file.
     """
-    counts, steps = np.zeros(len(RULES), np.int64), GatheredColumns("step")
+    counts, steps = np.zeros(len(RULES), np.int64), GatheredColumns("step", folder=columns)
     schema = SCHEMA.with_metadata({_EXTERNAL_IDS: matches.external_ids.encode()})
     with new_file(columns / ATTRIBUTION) as file, pq.ParquetWriter(
         file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS,
@@ -87,7 +87,7 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
             writer.write_table(table, row_group_size=_ROW_GROUP)
             counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
             steps.add(step=links.steps[links.is_work])
-        ranks = steps_with_work(summary, matches.work_times(steps.take("step")))
+        ranks = steps_with_work(summary, matches.work_times(steps))
         writer.add_key_value_metadata({_STEPS: encoded(ranks)})
     rules = {rule: count for rule, count in zip(RULES, counts.tolist(), strict=True) if count}
     return {"external_ids": matches.external_ids, "rules": rules}

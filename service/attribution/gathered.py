@@ -1,90 +1,123 @@
-"""Columns of integers that are gathered piece by piece, and then taken one after the other."""
+"""Columns of integers that are gathered piece by piece, and then read some at a time."""
 
-from collections.abc import Iterator
+import weakref
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
 
 import numpy as np
 import numpy.typing as npt
 
-from service.attribution.nesting import Ints
+from service.attribution.nesting import NONE, Indices, Ints
+
+_MEMORY_MAX = 1 << 20
 
 
 class GatheredColumns:
-    """Columns of integers, which are kept in few bytes until they are taken.
-
-    Touching new memory takes longer than converting: a piece takes a quarter of the memory or less, and a column that
-    is dropped before the next one is taken leaves its memory to that one.
+    """Columns of integers, which are kept in few bytes.
 
     Args:
         names: names of the columns.
+        folder: folder for a temporary file, which has no name, of what takes more than `_MEMORY_MAX` bytes. Without a
+            folder, all is kept in memory.
+
+    Raises:
+        OSError: the file can't be written or read; the methods raise this, too.
     """
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, folder: Path | None = None) -> None:
         self._pieces: dict[str, list[_Piece]] = {name: [] for name in names}
+        self._ends = [0]
+        size, place = (_MEMORY_MAX, str(folder)) if folder else (0, None)  # 0 is no limit
+        self._file = SpooledTemporaryFile(size, dir=place)  # noqa: SIM115 - closed with these columns
+        weakref.finalize(self, self._file.close)
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return the number of values of each column."""
+        return self._ends[-1]
 
     def add(self, **columns: npt.NDArray[np.integer]) -> None:
         """Add the next values of all columns, which are equally many."""
+        count = len(next(iter(columns.values())))
+        if not count:
+            return
+        self._ends.append(len(self) + count)
         for name, values in columns.items():
-            if len(values):
-                self._pieces[name].append(_Piece.of(values))
+            self._pieces[name].append(self._piece(values))
 
-    def take(self, name: str) -> Ints:
-        """Remove a column, and return its values."""
-        values = self.values(name)
-        del self._pieces[name]
-        return values
-
-    def take_narrow(self, name: str, further: int) -> npt.NDArray[np.integer]:
-        """Remove a column, and return its values and a further one behind them, in the narrowest type."""
-        pieces = [*self._pieces.pop(name), _Piece.of(np.array([further]))]
-        least, most = min(piece.least for piece in pieces), max(piece.most for piece in pieces)
-        type_ = np.min_scalar_type(most if least >= 0 else min(least, -most - 1))
-        column, end = np.empty(sum(len(piece.distances) for piece in pieces), type_), 0
-        for piece in pieces:
-            start, end = end, end + len(piece.distances)
-            column[start:end] = piece.values()
-        return column
+    def _piece(self, values: npt.NDArray[np.integer]) -> "_Piece":
+        least, most, offset = int(values.min()), int(values.max()), self._size
+        type_ = np.min_scalar_type(most - least)
+        if least < most:
+            distances = (values.astype(np.int64).view(np.uint64) - _bits(least)).astype(type_)
+            self._file.seek(offset)
+            self._size += self._file.write(distances.data)
+        return _Piece(least, most, type_, offset)
 
     def values(self, name: str, first: int = 0, last: int | None = None) -> Ints:
         """Return the values of a column from index `first` to before `last`."""
-        found, start = [np.empty(0, np.int64)], 0
-        for piece in self._pieces[name]:
-            end = start + len(piece.distances)
-            if end > first and (last is None or start < last):
-                found.append(piece.values(slice(max(first - start, 0), None if last is None else last - start)))
-            start = end
+        last = len(self) if last is None else min(last, len(self))
+        found = [np.empty(0, np.int64)]
+        for piece in range(bisect_right(self._ends, first) - 1, len(self._ends) - 1):
+            start, end = self._ends[piece], self._ends[piece + 1]
+            if start >= last:
+                break
+            found.append(self._read(name, piece, max(first - start, 0), min(last, end) - start))
         return np.concatenate(found)
 
     def ranges(self, size: int) -> Iterator[dict[str, Ints]]:
         """Yield all columns, `size` values at a time."""
-        lengths = [len(piece.distances) for piece in next(iter(self._pieces.values()))]
-        for first in range(0, sum(lengths), size):
+        for first in range(0, len(self), size):
             yield {name: self.values(name, first, first + size) for name in self._pieces}
+
+    def at(self, name: str, indices: Indices, missing: int) -> Ints:
+        """Return the values of a column at some indices, and `missing` where the index is `NONE`."""
+        ends = np.array(self._ends)
+        pieces = np.searchsorted(ends, indices, "right") - 1
+        chosen = np.unique(pieces[indices != NONE])
+        lengths = np.diff(ends)[chosen]
+        shifts = np.zeros(len(ends), np.int64)
+        shifts[chosen] = np.cumsum(lengths) - lengths - ends[chosen]
+        values = np.append(self._joined(name, chosen.tolist()), missing)
+        return values[np.where(indices == NONE, -1, indices + shifts[pieces])]
+
+    def between(self, name: str, least: int, most: int) -> tuple[Ints, Ints]:
+        """Return the values of a column in the pieces that may have some from `least` to `most`, and their indices."""
+        pieces = enumerate(self._pieces[name])
+        chosen = [index for index, piece in pieces if piece.least <= most and piece.most >= least]
+        indices = [np.arange(self._ends[index], self._ends[index + 1]) for index in chosen]
+        return self._joined(name, chosen), np.concatenate([np.empty(0, np.int64), *indices])
+
+    def _joined(self, name: str, pieces: Iterable[int]) -> Ints:
+        """Return the values of some pieces of a column, one after the other."""
+        lengths = ((piece, self._ends[piece + 1] - self._ends[piece]) for piece in pieces)
+        found = [self._read(name, piece, 0, length) for piece, length in lengths]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def _read(self, name: str, index: int, first: int, last: int) -> Ints:
+        """Return the values of a piece from index `first` to before `last`."""
+        piece = self._pieces[name][index]
+        if piece.least == piece.most:
+            return np.full(last - first, piece.least)
+        self._file.seek(piece.offset + first * piece.type.itemsize)
+        distances = np.frombuffer(self._file.read((last - first) * piece.type.itemsize), piece.type)
+        return (distances + _bits(piece.least)).view(np.int64)
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Values as distances from the least one, in the narrowest type, or as a view of one zero if all are equal.
+    """Values that are written at an offset as distances from the least one, in the narrowest type.
 
-    The distances of 64-bit integers need 64 bits without a sign.
+    The distances of 64-bit integers need 64 bits without a sign. Equal values are not written.
     """
 
     least: int
     most: int
-    distances: npt.NDArray[np.unsignedinteger]
-
-    @classmethod
-    def of(cls, values: npt.NDArray[np.integer]) -> "_Piece":
-        """Return a piece of values, at least one."""
-        least, most = int(values.min()), int(values.max())
-        type_ = np.min_scalar_type(most - least)
-        if least == most:
-            return cls(least, most, np.broadcast_to(np.zeros(1, type_), len(values)))
-        return cls(least, most, (values.astype(np.int64).view(np.uint64) - _bits(least)).astype(type_))
-
-    def values(self, chosen: slice = slice(None)) -> Ints:
-        """Return the values, or some of them."""
-        return (self.distances[chosen] + _bits(self.least)).view(np.int64)
+    type: np.dtype[np.unsignedinteger]
+    offset: int
 
 
 def _bits(value: int) -> np.uint64:

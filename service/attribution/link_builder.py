@@ -1,5 +1,7 @@
 """Builder of links between events; takes the events while they are written."""
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 
@@ -47,9 +49,10 @@ class LinkBuilder:
 
     Args:
         classes: the classes of the events.
+        folder: folder for temporary files; see `GatheredColumns`.
     """
 
-    def __init__(self, classes: EventClasses) -> None:
+    def __init__(self, classes: EventClasses, folder: Path | None = None) -> None:
         self._classes = classes
         self._kinds = ClassValues(classes, lambda class_: _kinds_of(class_.cat) if class_.ph == "X" else 0)
         self._thread_numbers: dict[Track, int] = {}
@@ -57,11 +60,12 @@ class LinkBuilder:
         self._open = OpenOperators()
         self._pending = [np.empty(0, np.int64)] * 9  # slices with the latest start; the next part may have more
         self._calls = GatheredColumns(
-            "correlation", "row", "id", "is_graph", "start", "duration", "name", "track", "operator", "operator_id"
-        )
-        self._slices = GatheredColumns("row", "correlation", "id", "start", "end", "track", "is_work")
-        self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device")
-        self._work = GatheredWork()
+            "correlation", "row", "id", "is_graph", "start", "duration", "name", "track", "operator", "operator_id",
+            folder=folder,
+        )  # fmt: skip
+        self._slices = GatheredColumns("row", "correlation", "id", "start", "end", "track", "is_work", folder=folder)
+        self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device", folder=folder)
+        self._work = GatheredWork(folder)
         self._names = Words()
 
     def _thread_of(self, class_: EventClass) -> int:

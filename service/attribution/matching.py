@@ -1,6 +1,6 @@
 """Matches of the slices on devices with their launches and operators, by the rules of `service.attribution.links`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from service.attribution.links import (
     Links,
     is_operator,
 )
-from service.attribution.nesting import NONE, Flags, Ints, first_matches
+from service.attribution.nesting import NONE, Flags, Indices, Ints, first_matches
 from service.attribution.rank_steps import NO_PID, WorkTimes
 from service.attribution.steps import StepClock, Track
 from service.attribution.work import GatheredWork, words_of
@@ -26,11 +26,12 @@ MIN_AGREEMENT = 0.99
 """Minimum share of work whose External id agrees with its operator, for External ids to count as operator ids."""
 
 SLICES_AT_ONCE = 1 << 17
+_NO_INDICES = np.empty(0, np.int32)
 _NO_CALL = {
     "row": NONE, "id": 0, "is_graph": 0, "start": 0, "duration": 0, "name": NONE, "track": 0, "operator": NONE,
     "operator_id": NONE,
 }  # fmt: skip
-"""Values of the launch of a slice that has none, by column."""
+"""Values of the launch of a slice that has none, by column of launches."""
 
 Read = Callable[[Sequence[str]], Iterator[Part]]
 """Reads the named columns of all events, part by part, in order of time."""
@@ -42,6 +43,7 @@ class Matches:
     What is known of each slice is computed anew for some slices at a time, which takes less memory than to keep it.
 
     Attributes:
+        unlaunched: rows of the work that has no launch, in ascending order.
         external_ids: meaning of External ids in the trace.
 
     Args:
@@ -64,12 +66,27 @@ class Matches:
         read: Read,
         external_ids: ExternalIdKind,
     ) -> None:
-        self._slices, self._work, self._keys = slices, work, keys
-        self._call_of_slice = first_matches(calls.take("correlation"), slices.values("correlation"))
-        self._call_of_work = self._call_of_slice[slices.values("is_work") > 0]
-        self._calls = {name: calls.take_narrow(name, missing) for name, missing in _NO_CALL.items()}
+        self._calls, self._slices, self._work, self._keys = calls, slices, work, keys
+        self._call_of_slice, self._call_of_work, self.unlaunched = self._matched()
         self._regions = _Regions.matched(regions)
         self.external_ids, self._operators_by_id = self._matched_by_id(read, external_ids)
+
+    def _matched(self) -> tuple[Indices, Indices, Ints]:
+        """Return the index of the call of each slice, or `NONE`, that of each piece of work, and `unlaunched`."""
+        of_slices, of_work, unlaunched = [_NO_INDICES], [_NO_INDICES], [np.empty(0, np.int64)]
+        for slices in self._slices.ranges(SLICES_AT_ONCE):
+            wanted, is_work = slices["correlation"], slices["is_work"] > 0
+            correlations, calls = self._calls.between("correlation", max(int(wanted.min()), 1), int(wanted.max()))
+            match = first_matches(correlations, wanted)
+            call = np.append(calls, NONE)[match].astype(np.int32)
+            of_slices.append(call)
+            of_work.append(call[is_work])
+            unlaunched.append(slices["row"][is_work & (call == NONE)])
+        return np.concatenate(of_slices), np.concatenate(of_work), np.concatenate(unlaunched)
+
+    def _calls_at(self, indices: Indices, names: Iterable[str]) -> dict[str, Ints]:
+        """Return columns of the calls at some indices, and of `_NO_CALL` where the index is `NONE`."""
+        return {name: self._calls.at(name, indices, _NO_CALL[name]) for name in names}
 
     def _matched_by_id(self, read: Read, external_ids: ExternalIdKind) -> tuple[ExternalIdKind, Ints]:
         """Return the meaning of External ids, and the operators that these give to the slices that lack one."""
@@ -83,21 +100,14 @@ class Matches:
             lacking.add(id=some.ids[lacks], start=some.starts[lacks], correlation=some.correlations[lacks])
         if external_ids == "unknown" and comparable:
             external_ids = "operators" if agreeing / comparable >= MIN_AGREEMENT else "other"
-        ids = lacking.take("id")
+        ids = lacking.values("id")
         if external_ids != "other" and len(ids):
             by_id = _OperatorsById(read, ids)
             if external_ids == "unknown":
-                external_ids = by_id.kind(lacking.take("start"), lacking.take("correlation"))
+                external_ids = by_id.kind(lacking.values("start"), lacking.values("correlation"))
             if external_ids == "operators":
                 return external_ids, by_id.rows
         return external_ids, np.full(len(ids), NONE)
-
-    @property
-    def unlaunched(self) -> Ints:
-        """Rows of the work that has no launch, in ascending order."""
-        is_unlaunched = (self._call_of_slice == NONE) & (self._slices.values("is_work") > 0)
-        rows: Ints = self._slices.values("row")[is_unlaunched]
-        return rows
 
     def links(self, clock: StepClock) -> Iterator[Links]:
         """Yield the links part by part, at least one, with the steps by a clock."""
@@ -120,7 +130,7 @@ class Matches:
     def fields_of_work(self, first: int, last: int) -> Mapping[str, pa.Array]:
         """Return the fields of the work from index `first` to before `last`, and of its launches, by name."""
         call = self._call_of_work[first:last]
-        calls = {name: self._calls[name][call].astype(np.int64) for name in ("start", "duration", "name")}
+        calls = self._calls_at(call, ("start", "duration", "name"))
         unknown = call == NONE
         return {
             **self._work.fields(first, last),
@@ -129,22 +139,22 @@ class Matches:
             "launch_name": words_of(calls["name"], self._work.names.listed),
         }
 
-    def work_times(self, steps: Ints) -> Iterator[WorkTimes]:
+    def work_times(self, steps: GatheredColumns) -> Iterator[WorkTimes]:
         """Yield the times of the work, some at a time, in order of its starts.
 
         Args:
-            steps: number of the step of each piece of work.
+            steps: a column ``step``: the number of the step of each piece of work.
         """
         pids = np.array([key[0] if isinstance(key[0], int) else NO_PID for key in self._keys] or [NO_PID], np.int64)
-        end = last = 0
+        last = 0
         for slices in self._slices.ranges(SLICES_AT_ONCE):
-            start, end = end, end + len(slices["row"])
             is_work = slices["is_work"] > 0
-            first, last = last, last + int(np.count_nonzero(is_work))
-            call = self._call_of_slice[start:end][is_work]
             work = {name: slices[name][is_work] for name in ("start", "end", "track")}
-            launches = np.where(call != NONE, self._calls["start"][call].astype(np.int64), work["start"])
-            yield WorkTimes(pids[work["track"]], launches, work["start"], work["end"], steps[first:last])
+            first, last = last, last + len(work["start"])
+            call = self._call_of_work[first:last]
+            launches = np.where(call != NONE, self._calls_at(call, ["start"])["start"], work["start"])
+            step = steps.values("step", first, last)
+            yield WorkTimes(pids[work["track"]], launches, work["start"], work["end"], step)
 
     def _with_regions(self, links: list[Links], clock: StepClock, chosen: slice) -> Links:
         """Return links with those of some regions, which have steps alone, in order of rows."""
@@ -163,8 +173,7 @@ class Matches:
         for slices in self._slices.ranges(SLICES_AT_ONCE):
             start, end = end, end + len(slices["row"])
             call = self._call_of_slice[start:end]
-            calls = {name: values[call].astype(np.int64) for name, values in self._calls.items()}
-            yield _LaunchedSlices.of(slices, calls, call != NONE)
+            yield _LaunchedSlices.of(slices, self._calls_at(call, _NO_CALL), call != NONE)
 
 
 @dataclass(frozen=True)
@@ -238,12 +247,12 @@ class _Regions:
         Args:
             regions: their row, id, name as a number, start, track, and whether they are on a device.
         """
-        ids, names, is_device = regions.take("id"), regions.take("name"), regions.take("is_device") > 0
+        ids, names, is_device = regions.values("id"), regions.values("name"), regions.values("is_device") > 0
         keys = np.where(ids > 0, ids * (names.max(initial=0) + 2) + names + 1, 0)
         device, host = np.flatnonzero(is_device), np.flatnonzero(~is_device)
         match = first_matches(keys[host], keys[device])
         origins = np.where(match != NONE, np.append(host, NONE)[match], device)
-        return cls(regions.take("row")[device], regions.take("start")[origins], regions.take("track")[origins])
+        return cls(regions.values("row")[device], regions.values("start")[origins], regions.values("track")[origins])
 
     def part(self, chosen: slice) -> "_Regions":
         """Return a range of the annotations."""
@@ -264,7 +273,7 @@ class _OperatorsById:
             operators &= part.which("name", is_operator)
             rows = np.flatnonzero(operators & np.isin(part.ints("external_id"), ids))
             found.add(id=part.ints("external_id")[rows], row=part.first + rows, start=part.starts[rows])
-        operator_ids, rows, starts = (found.take(name) for name in ("id", "row", "start"))
+        operator_ids, rows, starts = (found.values(name) for name in ("id", "row", "start"))
         distinct, counts = np.unique(operator_ids, return_counts=True)
         unique = np.isin(operator_ids, distinct[counts == 1])
         match = first_matches(operator_ids[unique], ids)

@@ -18,13 +18,18 @@ from service.trace.summary import ExternalIdKind, Summary
 
 
 class SummaryBuilder:
-    """Builder of the summary and the links of a trace; takes its events while they are written, in order of time."""
+    """Builder of the summary and the links of a trace; takes its events while they are written, in order of time.
 
-    def __init__(self) -> None:
+    Args:
+        columns: folder of the trace's columns.
+    """
+
+    def __init__(self, columns: Path) -> None:
+        self._columns = columns
         self._parts = self._rows = 0
         self._classes = EventClasses()
         self._nesting = Nesting()
-        self._links = LinkBuilder(self._classes)
+        self._links = LinkBuilder(self._classes, columns)
         self._census = Census(self._classes)
 
     def add(self, events: pa.Table) -> None:
@@ -40,7 +45,6 @@ class SummaryBuilder:
 
     def summary(
         self,
-        columns: Path,
         envelope: Mapping[str, Any],
         health: Health,
         *,
@@ -50,8 +54,9 @@ class SummaryBuilder:
     ) -> Summary:
         """Write the file of links, and return the summary, without its counts of events and its health.
 
+        All events are added, and written.
+
         Args:
-            columns: folder of the trace's columns, which are written.
             envelope: the document's members except for its events.
             health: the trace's health so far, to which anomalies of the events are added.
             file_name: name of the trace's file, which may contain the rank.
@@ -65,8 +70,8 @@ class SummaryBuilder:
         for code, count in (("overlaps", self._nesting.overlaps), ("ties", self._nesting.ties)):
             if count:
                 health.add(code, count=count)
-        matches = match_events(columns, self._links, external_ids)
+        matches = match_events(self._columns, self._links, external_ids)
         unlaunched = matches.unlaunched
-        summary = self._census.summary(columns, envelope, health, unlaunched, file_name=file_name, packed=packed)
-        summary.attribution = write_links(columns, summary, matches)
+        summary = self._census.summary(self._columns, envelope, health, unlaunched, file_name=file_name, packed=packed)
+        summary.attribution = write_links(self._columns, summary, matches)
         return summary

@@ -1,6 +1,7 @@
 """The fields of work, which the file of links has beside the links: questions about devices need no other events."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -45,15 +46,18 @@ LAUNCH = pa.schema(
 
 
 class GatheredWork:
-    """The fields of a trace's work, gathered in few bytes while its events are written.
+    """The fields of a trace's work, gathered while its events are written.
+
+    Args:
+        folder: folder for a temporary file; see `GatheredColumns`.
 
     Attributes:
         names: the names of work and of launches.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self.names = Words()
-        self._columns = GatheredColumns(*FIELDS.names, "nulls")
+        self._columns = GatheredColumns(*FIELDS.names, "nulls", folder=folder)
         self._categories = Words()
         self._configurations: dict[int, int] = {}
 

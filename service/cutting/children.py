@@ -105,7 +105,7 @@ class ColumnWriter:
     def __init__(self, folder: Path, schema: pa.Schema, threads: ThreadPoolExecutor) -> None:
         self.folder = folder
         self.rows = self.buffered = 0
-        self.builder = SummaryBuilder()
+        self.builder = SummaryBuilder(folder)
         self._threads = threads
         self._tables: list[pa.Table] = []
         self._writing: Future[None] | None = None
@@ -149,7 +149,7 @@ class ColumnWriter:
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         with disk_errors():
             self._file.write(table)
-        self.builder.add(table)
+            self.builder.add(table)
 
 
 def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection: Selection | None) -> Child:
@@ -163,7 +163,7 @@ def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection:
     """
     health = Health()
     census = written.builder.summary(
-        written.folder, _envelope_facts(summary), health, file_name=name, packed=None,
+        _envelope_facts(summary), health, file_name=name, packed=None,
         external_ids=external_ids_in_summary(summary),
     )  # fmt: skip
     census.events = {"in": written.rows, "kept": written.rows, "refused": 0}

@@ -64,7 +64,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     scratch = folder / "scratch"
     scratch.mkdir()
     reader, packed = open_trace(original, scratch, on_read)
-    builder = SummaryBuilder()
+    builder = SummaryBuilder(folder)
     with ColumnsWriter(folder) as writer, MemoryChangesWriter(folder) as memory_changes:
         for batch in reader.batches():
             progress.events = reader.kept
@@ -83,7 +83,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     if written_count != reader.kept:
         raise RuntimeError(f"{reader.kept} events came in and {written_count} were written")
     summary = builder.summary(
-        folder, members, reader.health, file_name=file_name, packed=packed,
+        members, reader.health, file_name=file_name, packed=packed,
         external_ids=external_ids_in_envelope(members),
     )  # fmt: skip
     summary.events = {"in": reader.kept + reader.refused, "kept": reader.kept, "refused": reader.refused}

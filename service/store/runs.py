@@ -4,6 +4,7 @@ Runs are spilled to disk. At the end, all runs are merged, one interval of time 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,8 @@ class Run:
 
 def _spilled(events: PackedEvents, path: Path, batch_rows: int) -> Iterator[PackedEvents]:
     """Write events to a file, and their texts to one next to it; return an iterator that reads both."""
+    timed = int(np.searchsorted(events.times, UNTIMED_LAST))  # a batch with others would be in memory to the very end
+    parts = [events.part(0, timed), events.part(timed, len(events))]
     names, paths = events.batch.schema.names, []
     for suffix, columns, options in (
         (".texts", [name for name in names if name in _TEXTS], _TEXTS_SPILL),
@@ -70,7 +73,8 @@ def _spilled(events: PackedEvents, path: Path, batch_rows: int) -> Iterator[Pack
     ):
         if columns:  # events may have no texts
             paths.append(path.with_suffix(suffix))
-            _write(paths[-1], pa.Table.from_batches([events.batch.select(columns)]), batch_rows, options)
+            table = pa.Table.from_batches([part.batch.select(columns) for part in parts])
+            _write(paths[-1], table, batch_rows, options)
     return _read(paths, events.least)
 
 
@@ -82,14 +86,14 @@ def _write(path: Path, table: pa.Table, rows: int, options: pa.ipc.IpcWriteOptio
 
 
 def _read(paths: Sequence[Path], least: Mapping[str, int]) -> Iterator[PackedEvents]:
-    for batches in zip(*map(_batches, paths), strict=True):
-        columns = {name: column for batch in batches for name, column in zip(batch.schema.names, batch, strict=True)}
-        yield PackedEvents.read(pa.RecordBatch.from_pydict(columns), least)
-
-
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
-        yield from stream
+    with ExitStack() as files:
+        first, *others = [pa.ipc.open_stream(files.enter_context(pa.OSFile(str(path)))) for path in paths]
+        for path in paths:
+            path.unlink()  # their room is free again as soon as all is read
+        for batch in first:  # zip would keep the batches before these, too
+            batches = [batch, *(stream.read_next_batch() for stream in others)]
+            columns = {name: column for part in batches for name, column in zip(part.schema.names, part, strict=True)}
+            yield PackedEvents.read(pa.RecordBatch.from_pydict(columns), least)
 
 
 def merged(runs: Sequence[Run]) -> Iterator[pa.Table]:

@@ -1,11 +1,13 @@
 """Gathered columns equal their concatenated pieces, whatever integers these hold."""
 
+from pathlib import Path
+
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.attribution.gathered import GatheredColumns
+from service.attribution.nesting import NONE
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
 PIECES = st.lists(st.lists(st.sampled_from([-1, 0, 1, 127, 255, 1 << 31]) | INTEGERS, max_size=5), max_size=5)
@@ -22,27 +24,55 @@ def gathered(pieces: list[list[int]]) -> tuple[GatheredColumns, list[int]]:
 
 @given(PIECES)
 @example([[-(1 << 63), (1 << 63) - 1], [-1], [7, 7]])
-def test_taken_column_is_all_of_its_pieces(pieces: list[list[int]]) -> None:
+def test_column_is_all_of_its_pieces(pieces: list[list[int]]) -> None:
     columns, values = gathered(pieces)
-    assert columns.take("number").tolist() == values
-    assert columns.take("is_odd").tolist() == [value % 2 for value in values]
+    assert len(columns) == len(values)
+    assert columns.values("number").tolist() == values
+    assert columns.values("is_odd").tolist() == [value % 2 for value in values]
 
 
-@given(PIECES, INTEGERS)
-@example([[(1 << 63) - 1]], -1)
-@example([[0, 200]], 255)
-def test_narrow_column_has_the_further_value_behind_its_pieces(pieces: list[list[int]], further: int) -> None:
+@given(PIECES, st.lists(st.integers(NONE, 24)), INTEGERS)
+@example([[1, 2], [3, 3], [4]], [4, NONE, 0, 4], 9)
+def test_values_at_indices_are_those_of_the_column_or_the_missing_one(
+    pieces: list[list[int]], indices: list[int], missing: int
+) -> None:
     columns, values = gathered(pieces)
-    column = columns.take_narrow("number", further)
-    assert column.tolist() == [*values, further]
-    assert all(int(value) in range(-(1 << 63), 1 << 63) for value in column)
+    chosen = [index for index in indices if index < len(values)]
+    expected = [missing if index == NONE else values[index] for index in chosen]
+    assert columns.at("number", np.array(chosen, np.int32), missing).tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("values", "type_"), [([0, 255], np.uint8), ([-1, 127], np.int8), ([-1, 128], np.int16), ([1 << 31], np.uint32)]
-)
-def test_narrow_column_has_the_narrowest_type(values: list[int], type_: type[np.integer]) -> None:
-    assert gathered([values])[0].take_narrow("number", values[0]).dtype == type_
+@given(PIECES, INTEGERS, INTEGERS)
+@example([[1, 9], [2, 3], [9]], 2, 3)
+def test_values_between_bounds_are_found_with_their_indices(pieces: list[list[int]], least: int, most: int) -> None:
+    columns, values = gathered(pieces)
+    found, indices = columns.between("number", least, most)
+    assert found.tolist() == [values[index] for index in indices.tolist()]
+    assert indices.tolist() == sorted({*indices.tolist()})
+    assert {index for index, value in enumerate(values) if least <= value <= most} <= {*indices.tolist()}
+
+
+def test_columns_in_a_file_are_read_like_those_in_memory(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    numbers = random.integers(-(1 << 63), 1 << 63, (20, 10_000), np.int64)  # 1.6 MB
+    in_memory, in_file = GatheredColumns("number"), GatheredColumns("number", folder=tmp_path)
+    indices = random.integers(0, numbers.size, 1000).astype(np.int32)
+    for piece in numbers:
+        for columns in (in_memory, in_file):
+            columns.add(number=piece)
+            assert columns.values("number", len(columns) - 1).tolist() == [piece[-1]]
+    assert (open_files(tmp_path), [*tmp_path.iterdir()]) == (1, [])
+    for columns in (in_memory, in_file):
+        assert (columns.values("number") == numbers.ravel()).all()
+        assert (columns.at("number", indices, 0) == numbers.ravel()[indices]).all()
+    del columns, in_file
+    assert open_files(tmp_path) == 0
+
+
+def open_files(folder: Path) -> int:
+    """Return the number of open files of this process in a folder."""
+    files = [entry.readlink() for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return sum(file.parent == folder for file in files)
 
 
 @given(PIECES, st.integers(1, 7))
