@@ -192,20 +192,32 @@ def _annotated(
     """Return a communication for each annotation, and one more for each range with the annotation's External id."""
     rows: list[dict[str, Any]] = []
     steps = _steps(scope, [annotation["start_ns"] for annotation in annotations])
+    described: dict[tuple[str, str | None], dict[str, Any]] = {}  # most annotations repeat
     for number, (annotation, step) in enumerate(zip(annotations, steps, strict=True)):
         times = [(annotation["start_ns"], annotation["end_ns"]), *ranges.get(annotation["external_id"], [])]
-        inputs = inputs_of(annotation["args"])
+        name, args = annotation["name"], annotation["args"]
+        if (name, args) not in described:
+            described[name, args] = _described(name, args, groups)
         row = {
-            "by_seq": 0, "number": number, "index": number, "collective": annotation["name"], "source": ANNOTATION,
-            "dtype": inputs.dtype, "in_elements": inputs.elements, "size_bytes": inputs.size, "step": step,
+            **described[name, args], "by_seq": 0, "number": number, "index": number, "step": step,
             "launch_ns": annotation["start_ns"],
         }  # fmt: skip
-        _complete(row, groups, any_recorded=False)
         for occurrence, (start, end) in enumerate(sorted(times, key=lambda time: (time[0], -time[1]))):
             rows.append(
                 {**row, "occurrence": occurrence, "calls": int(not occurrence), "start_ns": start, "end_ns": end}
             )
     return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def _described(name: str, args: str | None, groups: ProcessGroups) -> dict[str, Any]:
+    """Return what the name and the arguments of an annotation tell about its communication."""
+    inputs = inputs_of(args)
+    communication = {
+        "collective": name, "source": ANNOTATION, "dtype": inputs.dtype, "in_elements": inputs.elements,
+        "size_bytes": inputs.size,
+    }  # fmt: skip
+    _complete(communication, groups, any_recorded=False)
+    return communication
 
 
 def _steps(scope: Scope, times: list[int]) -> list[int | None]:

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from service.analysis.facts.intervals import Ints
 from service.attribution.nesting import DROPPED, NONE, Indices
-from service.streaming.scan.compiled import compiled
+from service.streaming.scan.compiled import compiled, inlined
 
 ALL, OWN = -1, -2
 """Targets of a waiting call other than a stream: all streams, or the work that the call launched."""
@@ -80,10 +80,10 @@ class LongestPath:
         self, starts: Ints, ends: Ints, threads: Indices, parents: Indices, work: Rows, waits: Rows, callers: Indices
     ) -> None:
         self.work, self.waits = work, waits
-        before_start = np.full(len(starts), NONE, np.int32)  # preceding point: 2 * slice, plus 1 for its end
+        before_start = np.empty(len(starts), np.int32)  # preceding point: 2 * slice, plus 1 for its end
         before_end = np.full(len(starts), NONE, np.int32)  # likewise; below NONE: NONE - 1 - row of a wait
         before_end[waits[:, SLICE]] = NONE - 1 - np.arange(len(waits))
-        values = np.zeros(len(starts), np.int64)
+        values = np.empty(len(starts), np.int64)  # length of the longest path to the start of each slice
         states = np.full((len(callers), 5), NONE, np.int64)
         streams = np.full(int(work[:, STREAM].max(initial=-1)) + 1, NONE, np.int64)
         by_end = np.lexsort((work[:, END], work[:, STREAM]))
@@ -137,7 +137,7 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: o
         )  # fmt: skip
 
 
-@compiled
+@inlined
 def _end_until(  # noqa: PLR0913, PLR0917 - likewise
     thread: int, time: int, starts: Ints, ends: Ints, threads: Indices, parents: Indices, waits: Rows,
     states: Rows, before_end: Indices, best: Ints, callers: Indices, engines: Indices,
@@ -156,7 +156,7 @@ def _end_until(  # noqa: PLR0913, PLR0917 - likewise
     _end_of_thread(caller, time, starts, ends, threads, parents, waits, states, before_end, best, callers, engines)
 
 
-@compiled
+@inlined
 def _end_of_thread(  # noqa: PLR0913, PLR0917 - likewise
     thread: int, time: int, starts: Ints, ends: Ints, threads: Indices, parents: Indices, waits: Rows,
     states: Rows, before_end: Indices, best: Ints, callers: Indices, engines: Indices,
@@ -166,7 +166,7 @@ def _end_of_thread(  # noqa: PLR0913, PLR0917 - likewise
         _end(states[thread, _TOP], starts, ends, threads, parents, waits, states, before_end, best, callers, engines)
 
 
-@compiled
+@inlined
 def _begin(  # noqa: PLR0913, PLR0917 - likewise
     index: int, starts: Ints, threads: Indices, states: Rows, values: Ints, before_start: Indices, callers: Indices,
     engines: Indices,
@@ -202,7 +202,7 @@ def _is_called(thread: int, states: Rows, caller: int) -> bool:
     return later
 
 
-@compiled
+@inlined
 def _returning_engine(thread: int, time: int, states: Rows, callers: Indices, engines: Indices) -> int:
     """Return, of a caller's engine threads that went idle after its last point, the one with the longest path; or -1.
 
@@ -220,7 +220,7 @@ def _returning_engine(thread: int, time: int, states: Rows, callers: Indices, en
     return longest
 
 
-@compiled
+@inlined
 def _end(  # noqa: PLR0913, PLR0917 - likewise
     index: int, starts: Ints, ends: Ints, threads: Indices, parents: Indices, waits: Rows,
     states: Rows, before_end: Indices, best: Ints, callers: Indices, engines: Indices,
@@ -243,7 +243,7 @@ def _end(  # noqa: PLR0913, PLR0917 - likewise
         best[0], best[1] = length, 4 * index + HOST_END
 
 
-@compiled
+@inlined
 def _run_work(  # noqa: PLR0913, PLR0917 - likewise
     index: int, starts: Ints, ends: Ints, work: Rows, streams: Ints, by_end: Ints, over: Rows, values: Ints,
     best: Ints,

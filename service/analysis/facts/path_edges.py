@@ -126,7 +126,7 @@ class PathEdges:
         del correlations
         callers = callers_of(scope, host)
         path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits, callers)
-        edges = np.zeros((2 * len(path.points), 7), np.int64, order="F")  # columns are used one by one
+        edges = np.empty((2 * len(path.points), 7), np.int64, order="F")  # columns are used one by one
         self.wait_of = np.full(len(host), NONE, np.int32)
         self.wait_of[waits[:, SLICE]] = np.arange(len(waits))
         self.all_words = [*host.words, *self.words, None]
