@@ -9,7 +9,7 @@ import pyarrow as pa
 from service.analysis.facts.activity import activity_of
 from service.analysis.facts.device_properties import capability_of, properties_of, whole_number
 from service.analysis.facts.intervals import Ints, covered, percentage
-from service.analysis.facts.kernel_shapes import kernel_shapes
+from service.analysis.facts.kernel_shapes import kernel_shapes, with_shapes
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, windows_of
 from service.analysis.facts.tensor_cores import on_tensor_cores
@@ -44,8 +44,7 @@ _KERNELS = """
 SELECT
     device, start_ns, end_ns, coalesce(uses, -1) AS uses,
     coalesce(estimated_blocks, -1) AS blocks, coalesce(estimated_occupancy, -1) AS occupancy
-FROM device_events JOIN kernel_shapes USING (position) JOIN shapes USING (shape)
-LEFT JOIN cores ON cores.name = device_events.name
+FROM {kernels} AS kernels JOIN shapes USING (shape) LEFT JOIN cores ON cores.name = kernels.name
 """
 
 
@@ -84,7 +83,7 @@ def _timed_kernels(scope: Scope, parameters: StepParameters) -> pa.Table:
     names = scope.kernel_names
     uses = [-1 if (use := of_name(name)) is None else int(use) for name in names]
     scope.db.register("cores", pa.table({"name": pa.array(names, pa.string()), "uses": pa.array(uses, pa.int8())}))
-    kernels = scope.table(_KERNELS)
+    kernels = scope.table(_KERNELS.format(kernels=with_shapes(scope, "device_events")))
     scope.db.unregister("cores")
     return kernels
 

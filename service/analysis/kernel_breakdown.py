@@ -9,7 +9,7 @@ from pydantic import Field
 from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
 from service.analysis.facts.deviations import squared_deviations
 from service.analysis.facts.intervals import Ints, clamp_int64, durations_of, group_rows, merge_intervals, percentage
-from service.analysis.facts.kernel_shapes import kernel_shapes
+from service.analysis.facts.kernel_shapes import kernel_shapes, with_shapes
 from service.analysis.facts.scope import Scope
 from service.analysis.kernel_totals import NAMES, TOTAL_KERNELS, TOTAL_TYPES, joined, names_of
 from service.analysis.question import Question, Tables, WorkParameters
@@ -77,7 +77,7 @@ CREATE OR REPLACE TEMP TABLE launched AS
 SELECT
     position, device, type, kind = 'kernel' AS is_kernel, start_ns, end_ns, dur_ns, hash(name) AS name_hash, shape,
     operator_row
-FROM work LEFT JOIN kernel_shapes USING (position)
+FROM {work}
 """
 """Creates a table of work with its shape and operator. Names are long, so only their hashes are copied."""
 _OPS = """
@@ -174,7 +174,7 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
 
 def _group(scope: Scope) -> None:
     """Create the table ``grouped``: the number and durations of work by name and launch."""
-    scope.db.execute(_WORK)
+    scope.db.execute(_WORK.format(work=with_shapes(scope, "work")))
     scope.db.execute(_OPS)
     scope.db.execute(_OP_NAMES)
     scope.db.execute(_GROUPED)

@@ -1,5 +1,6 @@
 """Communications of a rank: kernels that communicate, or process groups' annotations on the host."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -22,6 +23,7 @@ from service.analysis.facts.scope import Scope
 from service.analysis.parameters import WorkParameters
 from service.store.database import END
 from service.trace.process_groups import ProcessGroups
+from service.trace.summary import OP_CATEGORIES
 
 SCHEMA = pa.schema(
     {
@@ -75,7 +77,7 @@ FROM (SELECT * EXCLUDE args FROM work WHERE type = 'COMM') JOIN (SELECT position
 ORDER BY start_ns, position
 """
 _ANNOTATIONS = f"""
-SELECT name, {{external_id}} AS external_id, ts_ns AS start_ns, {END} AS end_ns, {{args}} AS args FROM events
+SELECT name, {{external_id}} AS external_id, ts_ns AS start_ns, {END} AS end_ns, args FROM events
 WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{named}}
 """
 _ANNOTATED_KERNELS = f"""
@@ -105,11 +107,12 @@ def _annotations(
 ) -> pa.Table:
     """Return a communication for each annotation and, by TensorBoard's rules, for each of its kernels."""
     plugin = rules == "tensorboard"
+    if not plugin and not sizes:
+        return _annotated(scope, groups, _without_arguments(scope), {})
     annotations = scope.table(
         _ANNOTATIONS.format(
             named=f"name IN {TB_COLLECTIVES}" if plugin else scope.name_matches(COLLECTIVE),
             external_id="external_id" if plugin else "NULL",
-            args="args" if sizes else "NULL",
         )
     ).to_pylist()
     annotations.sort(key=lambda annotation: (annotation["start_ns"], -annotation["end_ns"]))
@@ -122,6 +125,18 @@ def _annotations(
             for external_id, group in groupby(kernels, key=lambda kernel: kernel["external_id"])
         }
     return _annotated(scope, groups, annotations, ranges)
+
+
+def _without_arguments(scope: Scope) -> list[dict[str, Any]]:
+    """Return the annotations of process groups, in order of time, from the slices of the host."""
+    slices = scope.slices()
+    named = slices.host_named(lambda name: re.search(COLLECTIVE, name))
+    chosen = np.flatnonzero(named & slices.of_categories(OP_CATEGORIES.__contains__))
+    columns = (column[chosen].tolist() for column in (slices.host.starts, slices.host.ends, slices.host.names))
+    return [
+        {"name": slices.names[name], "external_id": None, "start_ns": start, "end_ns": end, "args": None}
+        for start, end, name in zip(*columns, strict=True)
+    ]
 
 
 def _kernels(scope: Scope, groups: ProcessGroups) -> pa.Table:

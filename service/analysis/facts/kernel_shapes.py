@@ -23,12 +23,13 @@ def _number_sql(key: str) -> str:
 
 _BLOCKS, _OCCUPANCY = _number_sql("blocks per SM"), _number_sql("est. achieved occupancy %")
 
-_KERNEL_SHAPES = "CREATE OR REPLACE TABLE kernel_shapes AS SELECT position, {shape} AS shape FROM {kernels}"
-_OF_EVENTS = f"events WHERE cat IN {KERNELS}"
 _FIRSTS = """
 SELECT configuration AS shape, min(row) AS row FROM device_events WHERE kind = 'kernel' GROUP BY configuration
 """
-_PARSED = f"hash(({_PARSED_DETAILS}, {_BLOCKS}, {_OCCUPANCY}))"
+_KERNEL_SHAPES = f"""
+CREATE OR REPLACE TABLE kernel_shapes AS
+SELECT position, hash(({_PARSED_DETAILS}, {_BLOCKS}, {_OCCUPANCY})) AS shape FROM events WHERE cat IN {KERNELS}
+"""
 _FIRST_EVENTS = """
 (SELECT shape, args FROM events JOIN (SELECT shape, min(position) AS position FROM kernel_shapes GROUP BY shape)
 USING (position))
@@ -56,30 +57,42 @@ def _shapes_sql(examples: str) -> str:
 
 @contextmanager
 def kernel_shapes(scope: Scope) -> Iterator[None]:
-    """Create the tables ``kernel_shapes`` and ``shapes`` in a thread while the `with` block does other work.
+    """Create the table ``shapes`` in a thread while the `with` block does other work.
 
-    The tables exist when the block ends.
-
-    ``kernel_shapes`` has the ``position`` and ``shape`` of each kernel. ``shapes`` has for each shape ``grid, block,
-    registers, shared_memory_bytes, blocks_per_sm, occupancy``, which are NULL if the arguments are not valid JSON.
-    ``estimated_blocks`` and ``estimated_occupancy`` are read from invalid JSON, too.
+    The table exists when the block ends. `with_shapes` adds the column ``shape`` to kernels. ``shapes`` has for each
+    shape ``grid, block, registers, shared_memory_bytes, blocks_per_sm, occupancy``, which are NULL if the arguments are
+    not valid JSON. ``estimated_blocks`` and ``estimated_occupancy`` are read from invalid JSON, too.
     """
     with ThreadPoolExecutor(1, "shapes") as executor:
-        future = executor.submit(scope.cached, "kernel shapes", lambda: _create_tables(scope))
+        future = executor.submit(_in_tails, scope)
         yield
         future.result()
 
 
-def _create_tables(scope: Scope) -> None:
+def with_shapes(scope: Scope, work: str) -> str:
+    """Return SQL for the rows of ``work`` or ``device_events`` with the shape of each kernel; NULL for other work."""
+    if _in_tails(scope):
+        return f"(SELECT *, CASE kind WHEN 'kernel' THEN configuration END AS shape FROM {work})"
+    return f"({work} LEFT JOIN kernel_shapes USING (position))"
+
+
+def _in_tails(scope: Scope) -> bool:
+    """Create the tables once; return whether the shapes are configurations, rather than those in `_KERNEL_SHAPES`."""
+    return scope.cached("kernel shapes", lambda: _create_tables(scope))
+
+
+def _create_tables(scope: Scope) -> bool:
     """Group kernels by the tail of their arguments or, if a tail lacks the launch shape, by the parsed arguments."""
     with closing(scope.sibling()) as connection:
-        if not _create_from_tails(connection):
-            connection.db.execute(_KERNEL_SHAPES.format(shape=_PARSED, kernels=_OF_EVENTS))
-            connection.db.execute(_shapes_sql(_FIRST_EVENTS))
+        if _create_from_tails(connection):
+            return True
+        connection.db.execute(_KERNEL_SHAPES)
+        connection.db.execute(_shapes_sql(_FIRST_EVENTS))
+        return False
 
 
 def _create_from_tails(scope: Scope) -> bool:
-    """Create the tables from the tails of arguments; return False if a tail lacks the launch shape."""
+    """Create ``shapes`` from the tails of arguments; return False if a tail lacks the launch shape."""
     scope.define_device_events()
     firsts = scope.table(_FIRSTS)
     if firsts["shape"].null_count:
@@ -88,6 +101,5 @@ def _create_from_tails(scope: Scope) -> bool:
     scope.db.register("shape_examples", firsts.append_column("args", pa.array(args, pa.string())))
     scope.db.execute(_shapes_sql("shape_examples"))
     scope.db.unregister("shape_examples")
-    scope.db.execute(_KERNEL_SHAPES.format(shape="configuration", kernels="device_events WHERE kind = 'kernel'"))
     [row] = scope.table("SELECT bool_and(coalesce(in_tail, false)) AS all_in_tail FROM shapes").to_pylist()
     return bool(row["all_in_tail"])

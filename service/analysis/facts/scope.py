@@ -392,9 +392,9 @@ class Scope:
     def define_work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
         """Create the view ``work`` of the work on devices that the parameters count, in order of time.
 
-        Its columns: ``position, name, device, stream, correlation, external_id, bytes, args, start_ns, end_ns,
-        dur_ns``; ``launch_row, operator_row, step, rule`` as in `service.attribution.links.Links`, null for none;
-        ``launch_name, launch_start_ns, launch_end_ns``, null if the launch is unknown; ``kind``: kernel, memcpy,
+        Its columns: ``position, name, device, stream, correlation, external_id, bytes, args, configuration, start_ns,
+        end_ns, dur_ns``; ``launch_row, operator_row, step, rule`` as in `service.attribution.links.Links`, null for
+        none; ``launch_name, launch_start_ns, launch_end_ns``, null if the launch is unknown; ``kind``: kernel, memcpy,
         memset, or other; ``type``: COMP, COMM, MEM, or OTHER. The kind ``other`` and the type ``OTHER`` appear only
         with HTA's types, which do not distinguish devices either: ``device`` is null.
 
@@ -418,7 +418,8 @@ class Scope:
             counted = hta_work if hta else f"cat IN {WORK}"
             source = f"""(
                 SELECT * EXCLUDE dur_ns, {_KIND} AS kind, {_TIMES} FROM events
-                LEFT JOIN (SELECT position, names_collective, {_LINKS} FROM device_events) USING (position)
+                LEFT JOIN (SELECT position, names_collective, configuration, {_LINKS} FROM device_events)
+                USING (position)
                 WHERE ph = 'X' AND ts_ns NOTNULL AND {counted})"""
         else:
             source = "(SELECT *, NULL::VARCHAR AS args FROM device_events)"
@@ -426,7 +427,7 @@ class Scope:
             CREATE OR REPLACE TEMP VIEW work AS
             SELECT
                 position, name, {"NULL::BIGINT" if hta else "device"} AS device, stream, correlation, external_id,
-                bytes, args, start_ns, end_ns, dur_ns, kind, ({type_})::{TYPE} AS type, {_LINKS}
+                bytes, args, configuration, start_ns, end_ns, dur_ns, kind, ({type_})::{TYPE} AS type, {_LINKS}
             FROM {source} WHERE {" AND ".join(conditions)}""")
 
     def last_step_start(self, types: str) -> int | None:
