@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from service.streaming.scan.compiled import compiled
+from service.streaming.scan.compiled import compiled, inlined
 from service.trace.errors import NotApplicable
 
 NONE = -1
@@ -238,16 +238,9 @@ def first_matches(ids: Ints, wanted: Ints) -> Indices:
     matches = np.full(len(wanted), NONE, np.int32)
     if not len(ids) or not len(wanted):
         return matches
-    low, high = max(int(wanted.min()), 1), int(wanted.max())
-    if high - low < 8 * (len(ids) + len(wanted)) + 1024:
-        table = np.full(max(high - low + 1, 0), NONE, np.int32)
-        _match_by_table(ids, wanted, low, high, table, matches)
-        return matches
-    order = np.argsort(ids, kind="stable")
-    positions = np.searchsorted(ids[order], wanted)
-    positions[positions == len(ids)] = 0
-    candidates = order[positions]
-    return np.where((ids[candidates] == wanted) & (wanted > 0), candidates, NONE).astype(np.int32)
+    slots = np.full(1 << (2 * len(wanted)).bit_length(), NONE, np.int32)
+    _match(ids, wanted, slots, matches)
+    return matches
 
 
 def row_indices(rows: Any, wanted: Ints) -> Indices:
@@ -398,10 +391,32 @@ def _count(keys: Indices, counts: Ints) -> None:
 
 
 @compiled
-def _match_by_table(ids: Ints, wanted: Ints, low: int, high: int, table: Indices, matches: Indices) -> None:
-    for index in range(len(ids)):
-        if low <= ids[index] <= high and table[ids[index] - low] < 0:
-            table[ids[index] - low] = index
+def _match(ids: Ints, wanted: Ints, slots: Indices, matches: Indices) -> None:
+    """Write the first index of each wanted id; `slots` is a hash table of indices of wanted ids, and all `NONE`."""
+    repeats, last = False, 0
     for index in range(len(wanted)):
-        if wanted[index] >= low:
-            matches[index] = table[wanted[index] - low]
+        if wanted[index] > 0:
+            slot = _slot_of(wanted[index], wanted, slots)
+            if slots[slot] >= 0:
+                repeats = True
+            else:
+                slots[slot], last = index, max(last, wanted[index])
+    for index in range(len(ids)):
+        if 0 < ids[index] <= last:
+            entry = slots[_slot_of(ids[index], wanted, slots)]
+            if entry >= 0 and matches[entry] < 0:
+                matches[entry] = index
+    if repeats:
+        for index in range(len(wanted)):
+            if wanted[index] > 0:
+                matches[index] = matches[slots[_slot_of(wanted[index], wanted, slots)]]
+
+
+@inlined
+def _slot_of(id_: int, wanted: Ints, slots: Indices) -> int:
+    """Return the slot that holds an id, or a free one. Ids of a block share a cache line, as most have neighbours."""
+    mask = len(slots) - 1
+    slot = (((id_ >> 4) * 0x2545F4914F6CDD1D) >> 32 << 4 | id_ & 15) & mask
+    while slots[slot] >= 0 and wanted[slots[slot]] != id_:
+        slot = (slot + 1) & mask
+    return slot

@@ -1,5 +1,7 @@
 """Compiled search for the longest path through the events of host and devices, in one sweep through time."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -42,8 +44,10 @@ _HOST, _GAP, _WAIT, _HANDOVER, _LAUNCH, _DELAY, _QUEUE, _EVENT, _COMPUTE, _COMMU
 )
 _OF_TYPES = (_COMPUTE, _COMMUNICATION, _MEMORY)  # by the code of the work's type in `device_events.TYPES`
 
-AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET = range(7)
-"""Columns of edges: start; end; length that the edge adds to the path; codes of kind and name; source and target point.
+_AT, _UNTIL, _ADDED = range(3)
+_KIND, _NAME, _STEP = range(3)
+"""Rows of edges: start, end, and length that the edge adds to the path; codes of kind and name, and place of the source
+point in the path.
 
 A launch and the delay after it have the same points.
 """
@@ -367,7 +371,8 @@ def _walk_back(point: int, work: Rows, waits: Rows, before_start: Indices, befor
 @compiled
 def write_edges(  # noqa: PLR0913, PLR0917 - likewise
     points: Ints, starts: Ints, ends: Ints, threads: Indices, parents: Indices, host_names: Indices, wait_of: Indices,
-    waits: Rows, work: Rows, types: Indices, work_names: Indices, first_work_name: int, no_name: int, edges: Rows,
+    waits: Rows, work: Rows, types: Indices, work_names: Indices, first_work_name: int, no_name: int, times: Rows,
+    codes: Any,
 ) -> int:  # fmt: skip
     """Write the edges of a path and return their count: at most two for each point except the first."""
     count = 0
@@ -375,16 +380,18 @@ def write_edges(  # noqa: PLR0913, PLR0917 - likewise
         source, target = points[step], points[step + 1]
         index = target >> 2
         at, until = _time_of(source, starts, ends, work), _time_of(target, starts, ends, work)
-        edges[count, SOURCE], edges[count, TARGET] = source, target
+        codes[_STEP, count] = step
         if target & 3 == WORK_START and work[index, FROM] == BY_LAUNCH:
             launch = work[index, LAUNCH]
             over = min(ends[launch], until)
             counts = work[index, LATEST] == starts[launch]
-            _write_edge(edges, count, _LAUNCH, host_names[launch], at, over, True)
+            _write_edge(times, codes, count, _LAUNCH, host_names[launch], at, over, True)
             if until > over:
                 count += 1
-                edges[count, SOURCE], edges[count, TARGET] = source, target
-                _write_edge(edges, count, _DELAY, first_work_name + work_names[index], over, until, counts)
+                codes[_STEP, count] = step
+                _write_edge(
+                    times, codes, count, _DELAY, first_work_name + work_names[index], over, until, counts
+                )  # fmt: skip
             count += 1
             continue
         kind, name, counts = _HOST, no_name, True
@@ -400,16 +407,19 @@ def write_edges(  # noqa: PLR0913, PLR0917 - likewise
             )
         if target & 3 >= WORK_START:
             name = first_work_name + work_names[index]
-        _write_edge(edges, count, kind, name, at, until, counts)
+        _write_edge(times, codes, count, kind, name, at, until, counts)
         count += 1
     return count
 
 
 @compiled
-def _write_edge(edges: Rows, index: int, kind: int, name: int, at: int, until: int, counts: bool) -> None:
-    """Write the fields of an edge except its points."""
-    edges[index, KIND], edges[index, NAME], edges[index, AT], edges[index, UNTIL] = kind, name, at, until
-    edges[index, LENGTH] = until - at if counts else 0
+def _write_edge(  # noqa: PLR0913, PLR0917 - likewise
+    times: Rows, codes: Any, index: int, kind: int, name: int, at: int, until: int, counts: bool
+) -> None:
+    """Write the fields of an edge except the place of its source point."""
+    codes[_KIND, index], codes[_NAME, index] = kind, name
+    times[_AT, index], times[_UNTIL, index] = at, until
+    times[_ADDED, index] = until - at if counts else 0
 
 
 @compiled

@@ -11,22 +11,15 @@ from service.analysis.facts.host import ANNOTATION, CALLS, host_of
 from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.longest_path import (
     ALL,
-    AT,
     BEFORE,
     END,
     FROM,
-    KIND,
     KINDS,
     LAUNCH,
-    LENGTH,
-    NAME,
     OWN,
     SLICE,
-    SOURCE,
     START,
     STREAM,
-    TARGET,
-    UNTIL,
     WORK_START,
     LongestPath,
     write_edges,
@@ -79,9 +72,6 @@ class PathEdges:
         length: length that each edge adds to the path.
         kind: kind of each edge, an index into `KINDS`.
         names: name of each edge, an index into `all_words`.
-        sources: point from which each edge leads.
-        targets: point to which each edge leads.
-        on_work: edges that lie on work rather than on the host.
 
     Raises:
         NotApplicable: the times do not fit in 64 bits.
@@ -110,7 +100,10 @@ class PathEdges:
         firsts = first_indices(stream_codes, self.streams)
         pairs = zip(columns["devices"][firsts].tolist(), columns["streams"][firsts].tolist(), strict=True)
         self.stream_code = {pair: code for code, pair in enumerate(pairs)}
-        correlations = np.where(self.parents == DROPPED, 0, host.correlations)
+        correlations, dropped = host.correlations, self.parents == DROPPED
+        if (correlations[dropped] > 0).any():  # mostly not, and a copy takes much memory
+            correlations = np.where(dropped, 0, correlations)
+        del dropped
         call = first_matches(correlations, columns["correlations"])
         call_starts = _take_or(host.starts, call, 0)
         launch = np.where((call >= 0) & (call_starts <= columns["starts"]), call, NONE)
@@ -126,18 +119,28 @@ class PathEdges:
         del correlations
         callers = callers_of(scope, host)
         path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits, callers)
-        edges = np.empty((2 * len(path.points), 7), np.int64, order="F")  # columns are used one by one
+        times = np.empty((3, 2 * len(path.points)), np.int64)
+        codes = np.empty((3, 2 * len(path.points)), np.int32)
         self.wait_of = np.full(len(host), NONE, np.int32)
         self.wait_of[waits[:, SLICE]] = np.arange(len(waits))
         self.all_words = [*host.words, *self.words, None]
         count = write_edges(
             path.points, host.starts, host.ends, host.threads, self.parents, host.names, self.wait_of, path.waits,
-            self.work, columns["types"], columns["names"], len(host.words), len(self.all_words) - 1, edges,
+            self.work, columns["types"], columns["names"], len(host.words), len(self.all_words) - 1, times, codes,
         )  # fmt: skip
-        edge_columns = (edges[:count, column] for column in (AT, UNTIL, LENGTH, KIND, NAME, SOURCE, TARGET))
-        self.at, self.until, self.length, kind, self.names, self.sources, self.targets = edge_columns
-        self.kind = kind.astype(np.int32)
-        self.on_work = (self.targets & 3 >= WORK_START) & (self.kind != KINDS.index("launch"))
+        self.at, self.until, self.length = times[:, :count]
+        self.kind, self.names, self._steps = codes[:, :count]
+        self._points = path.points
+
+    def sources(self, chosen: Ints) -> Ints:
+        """Return the point from which each chosen edge leads."""
+        points: Ints = self._points[self._steps[chosen]]
+        return points
+
+    def targets(self, chosen: Ints) -> Ints:
+        """Return the point to which each chosen edge leads."""
+        points: Ints = self._points[self._steps[chosen] + 1]
+        return points
 
     def _waits(self, synchronizations: list[dict[str, Any]], correlations: Ints) -> Ints:
         """Return the calls that wait, with their targets; record in `work` which work waits for other work."""
@@ -260,7 +263,7 @@ class PathEdges:
 
     def by_name(self) -> Table:
         """Return the count and length of edges by kind and name, the longest first."""
-        keys, count = factorize(self.names * len(KINDS) + self.kind)
+        keys, count = factorize(self.names.astype(np.int64) * len(KINDS) + self.kind)
         firsts, edges, length = (
             first_indices(keys, count),
             count_by_key(keys, count),
@@ -276,8 +279,9 @@ class PathEdges:
     def longest(self, count: int) -> Table:
         """Return the longest edges, in order of time."""
         chosen = _largest(self.length, count)
-        on_work = self.on_work[chosen]
-        index = np.where(on_work, self.targets[chosen] >> 2, NONE)
+        targets = self.targets(chosen)
+        on_work = (targets & 3 >= WORK_START) & (self.kind[chosen] != KINDS.index("launch"))
+        index = np.where(on_work, targets >> 2, NONE)
         devices, streams = (_take_or(self.work_columns[name], index, NONE) for name in ("devices", "streams"))
         tids = [tid if isinstance(tid, int) else None for _, tid in threads_of(self._scope, self.host)]
         return {
@@ -294,7 +298,7 @@ class PathEdges:
 
     def threads(self, chosen: Ints) -> Ints:
         """Return the number of the host thread of each chosen edge, or of its target; `NONE` for work."""
-        targets = self.targets[chosen]
+        targets = self.targets(chosen)
         launched = np.where(self.kind[chosen] == KINDS.index("launch"), targets >> 2, NONE)
         slices = np.where(targets & 3 < WORK_START, targets >> 2, _take_or(self.work[:, LAUNCH], launched, NONE))
         threads: Ints = np.where(slices >= 0, _take_or(self.host.threads, slices, NONE), NONE)

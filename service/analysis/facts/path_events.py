@@ -58,8 +58,8 @@ def path_events(scope: Scope, edges: PathEdges, *, tid: int) -> pa.Table:
         _table(len(timed), {**track, **_slices(edges, timed)}),
         _flows("s", along, {**track, "ts_ns": edges.at[timed[:-1]]}),
         _flows("f", along, {**track, "ts_ns": edges.at[timed[1:]]}),
-        _flows("s", across, _point_columns(scope, edges, edges.sources[crossing])),
-        _flows("f", across, _point_columns(scope, edges, edges.targets[crossing])),
+        _flows("s", across, _point_columns(scope, edges, edges.sources(crossing))),
+        _flows("f", across, _point_columns(scope, edges, edges.targets(crossing))),
         _names(track, f"rank {scope.rank}" if scope.rank is not None else "path"),
     ]
     events, _ = by_time(pa.concat_tables(tables))
