@@ -1,7 +1,7 @@
 """The activity of a rank's devices and host, sorted into the categories of a step's time."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -125,36 +125,43 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
 
 
 def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
-    from service.analysis.facts.device_events import LAUNCHES, TIMES, TYPED, device_events  # noqa: PLC0415 - loads numba
+    from service.analysis.facts.device_events import TYPED, device_events  # noqa: PLC0415 - loads numba
+
+    activity = scope.cached(("work", rules), lambda: _without_categories(scope, rules))
+    if not categories and len(activity.numbers):
+        return activity
+    work, covers = activity.work, activity.covers.copy()
+    of_rules = ("external_id",) if rules == "tensorboard" else ()
+    work_categories = _categories(scope, rules, device_events(scope, (*of_rules, *TYPED)))
+    calls = _calls(scope, rules)
+    bounds = calls.bounds()
+    covers[:RUNTIME] = [work.only(work_categories == category).coverage() for category in range(RUNTIME)]
+    covers[RUNTIME] = calls.coverage()
+    del calls
+    ops, op_categories = _ops(scope, rules, launches_kernels=bool((work_categories == COMMUNICATION).any()))
+    bounds += ops.bounds()
+    for category in (COMMUNICATION, DATALOADER, CPU_EXEC):
+        chosen = ops.only(op_categories == category)
+        covers[category] = covers[category].with_more(chosen.coverage())
+        if category == CPU_EXEC:
+            op_bounds = chosen.bounds()
+    bounds = [min(bounds), max(bounds)] if bounds else []
+    return replace(activity, categories=work_categories, covers=covers, bounds=bounds, op_bounds=op_bounds)
+
+
+def _without_categories(scope: Scope, rules: Rules) -> Activity:
+    from service.analysis.facts.device_events import LAUNCHES, TIMES, device_events  # noqa: PLC0415 - loads numba
 
     numbers, steps = steps_of(scope)
-    categories = categories or not len(numbers)
-    of_rules = ("correlation", "external_id") if rules == "tensorboard" else LAUNCHES
-    events = device_events(scope, ("device", "step", *of_rules, *TIMES, *(TYPED if categories else ())))
+    of_rules = ("correlation",) if rules == "tensorboard" else LAUNCHES
+    events = device_events(scope, ("device", "step", *of_rules, *TIMES))
     work = Intervals(events.starts, events.ends)
-    work_categories = _categories(scope, rules, events) if categories else np.full(len(events), -1, np.int8)
     launches, launched = _launches(scope, rules, events, work)
     devices, work_steps = (events.ints(name, -1) for name in ("device", "step"))
-    del events  # frees its memory before the host's slices are read
-    covers, bounds, op_bounds = [Coverage.none()] * OTHER, list[int](), list[int]()
-    if categories:
-        calls = _calls(scope, rules)
-        bounds = calls.bounds()
-        covers[:RUNTIME] = [work.only(work_categories == category).coverage() for category in range(RUNTIME)]
-        covers[RUNTIME] = calls.coverage()
-        del calls
-        ops, op_categories = _ops(scope, rules, launches_kernels=bool((work_categories == COMMUNICATION).any()))
-        bounds += ops.bounds()
-        for category in (COMMUNICATION, DATALOADER, CPU_EXEC):
-            chosen = ops.only(op_categories == category)
-            covers[category] = covers[category].with_more(chosen.coverage())
-            if category == CPU_EXEC:
-                op_bounds = chosen.bounds()
-    bounds = [min(bounds), max(bounds)] if bounds else []
     rank = scope.rank if scope.summary.ranks else None
     return Activity(
-        work, work_categories, devices, work_steps, launches, launched, steps, numbers, covers, bounds, op_bounds,
-        part_steps(scope), rank,
+        work, np.full(len(events), -1, np.int8), devices, work_steps, launches, launched, steps, numbers,
+        [Coverage.none()] * OTHER, [], [], part_steps(scope), rank,
     )  # fmt: skip
 
 
