@@ -160,5 +160,5 @@ QUESTION = Question(
     answer=answer,
     join_ranks=joined,
     notes_of=notes,
-    cost=1,
+    cost=6,
 )

@@ -20,6 +20,9 @@ _AT_ONCE = 1 << 16
 Track = tuple[Key, Key]
 """The pid and tid of a thread."""
 
+Rows = Ints | slice
+"""Places of times: a list, or a range of them, which needs no copy."""
+
 
 class _Timeline(NamedTuple):
     """Steps in order of their starts, in ns; overlapping annotations of a step are merged.
@@ -130,7 +133,7 @@ class StepClock:
         for the thread and has begun, else the first.
         """
 
-        def look(timeline: int, rows: Ints) -> Ints:
+        def look(timeline: int, rows: Rows) -> Ints:
             counting, some = self._timelines[timeline], times[rows]
             if not len(counting.starts):
                 return np.full(len(some), -1)
@@ -148,11 +151,11 @@ class StepClock:
             tracks, keys, lambda timeline, rows: self._of_ranks[timeline].named(numbers[rows], times[rows])
         )
 
-    def _looked_up(self, tracks: Ints | Indices, keys: Sequence[Track], look: Callable[[int, Ints], Ints]) -> Ints:
+    def _looked_up(self, tracks: Ints | Indices, keys: Sequence[Track], look: Callable[[int, Rows], Ints]) -> Ints:
         """Return what a function finds in the timeline of each track; it takes the timeline and places of tracks."""
         timelines = {self._timeline_of(key) for key in keys}
         if len(timelines) == 1:
-            return look(timelines.pop(), np.arange(len(tracks)))
+            return look(timelines.pop(), slice(None))
         timeline_of_time = np.array([self._timeline_of(key) for key in keys] or [0], np.int64)[tracks]
         found = np.full(len(tracks), -1)
         for timeline in np.unique(timeline_of_time).tolist():

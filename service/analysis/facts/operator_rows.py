@@ -124,7 +124,8 @@ class OperatorRows:
 
     def _add_host_time(self, calls: dict[str, Ints] | None) -> None:
         durations = self.host.durations
-        own = durations - child_sums(self.parents, durations)
+        own = child_sums(self.parents, durations)
+        np.subtract(durations, own, out=own)
         if self.plugin and calls:
             slices = self._without_merging(first_matches(self.host.external_ids, calls["ids"]))
             own -= sum_by_key(slices, calls["durations"], len(self.host))
