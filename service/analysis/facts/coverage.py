@@ -1,5 +1,6 @@
 """Covered lengths of many windows at once, by a union of intervals."""
 
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -16,12 +17,12 @@ class Coverage:
     """
 
     def __init__(self, starts: Ints, ends: Ints) -> None:
-        self._cover(merge_intervals(starts, ends))
+        self.starts, self.ends = merge_intervals(starts, ends)
 
-    def _cover(self, edges: tuple[Ints, Ints]) -> Self:
-        self.starts, self.ends = edges
-        self._before = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.ends - self.starts)])
-        return self
+    @cached_property
+    def _before(self) -> Ints:
+        """The covered length before each interval; many unions are only joined with others, and do not need it."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.ends - self.starts)])
 
     @classmethod
     def none(cls) -> "Coverage":
@@ -35,8 +36,9 @@ class Coverage:
         """Return the union with another coverage."""
         if not (self and other):
             return self or other
-        edges = merge_both((self.starts, self.ends), (other.starts, other.ends))
-        return Coverage.none()._cover(edges)  # noqa: SLF001 - of the same class
+        both = Coverage.none()
+        both.starts, both.ends = merge_both((self.starts, self.ends), (other.starts, other.ends))
+        return both
 
     def until(self, times: Ints) -> Ints:
         """Return the covered length before each time."""
