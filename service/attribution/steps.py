@@ -85,11 +85,16 @@ class StepClock:
         self._ranks = ranks_by_pid(summary.ranks)
         steps_by_rank: dict[Hashable, list[Step]] = {}
         steps_by_thread: dict[Track, list[Step]] = {}
-        for step in summary.steps:
-            track = normalized_track(step.get("pid", ""), step.get("tid", ""))
-            steps_by_rank.setdefault(self._rank(track), []).append(step)
-            steps_by_thread.setdefault(track, []).append(step)
+        keys = [(step.get("pid", ""), step.get("tid", "")) for step in summary.steps]
+        lists = {}  # of each key, as few have all steps
+        for key in dict.fromkeys(keys):
+            track = normalized_track(*key)
+            lists[key] = steps_by_rank.setdefault(self._rank(track), []), steps_by_thread.setdefault(track, [])
+        for key, step in zip(keys, summary.steps, strict=True):
+            for steps in lists[key]:
+                steps.append(step)
         self.count = 0
+        self._known: dict[Track, int] = {}  # of the tracks looked up so far
         self._of_ranks = [_timeline((), 0)]  # of each timeline, the timeline of its rank
         self._timelines = [*self._of_ranks]
         self._timeline_by_rank = {rank: self._add(steps) for rank, steps in steps_by_rank.items()}
@@ -164,9 +169,11 @@ class StepClock:
         return found
 
     def _timeline_of(self, key: Track) -> int:
-        track = normalized_track(*key)
-        own = self._timeline_by_thread.get(track)
-        return self._timeline_by_rank.get(self._rank(track), 0) if own is None else own
+        if key not in self._known:
+            track = normalized_track(*key)
+            own = self._timeline_by_thread.get(track)
+            self._known[key] = self._timeline_by_rank.get(self._rank(track), 0) if own is None else own
+        return self._known[key]
 
 
 def normalized_track(pid: Key, tid: Key) -> Track:

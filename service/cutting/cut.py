@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from service.attribution.links import external_ids_in_summary
 from service.cutting.clip import SliceClipper
@@ -65,8 +66,10 @@ class Cuts:
         for part in self._parts.read(columns, self._parts.holding(self._bits != 0)):
             for place in range(len(self._clippers)):
                 rows = rows_at(self._bits[part.rows], place)
-                if len(rows):
-                    yield place, part.table if len(rows) == len(part) else part.table.take(pa.array(rows))
+                if len(rows) == len(part):
+                    yield place, part.table
+                elif len(rows):
+                    yield place, pc.take(part.table, pa.array(rows), boundscheck=False)
 
 
 def cut_document(

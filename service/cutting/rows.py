@@ -273,13 +273,13 @@ class _Table:
 
     def of(self, ids: npt.NDArray[Any], valid: Flags | None = None) -> tuple[Bits, Flags]:
         """Return the bits of each id, and whether the table has the id. Ids that are not `valid` count as missing."""
-        bits, known = np.zeros(len(ids), self.bits.dtype), np.zeros(len(ids), np.bool_)
-        rows = np.arange(len(ids)) if valid is None else np.flatnonzero(valid)
-        if len(self.ids):
-            at = np.minimum(np.searchsorted(self.ids, ids[rows]), len(self.ids) - 1)
-            known[rows] = self.ids[at] == ids[rows]
-            bits[rows] = np.where(known[rows], self.bits[at], 0)
-        return bits, known
+        if not len(self.ids):
+            return np.zeros(len(ids), self.bits.dtype), np.zeros(len(ids), np.bool_)
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        known = self.ids[at] == ids
+        if valid is not None:
+            known &= valid
+        return np.where(known, self.bits[at], self.bits.dtype.type(0)), known
 
 
 def _runs(ordered: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints]:

@@ -56,10 +56,10 @@ def is_on_host(category: str | None) -> bool:
 
 def merged_steps(steps: Iterable[Step]) -> tuple[Ints, Ints, Ints]:
     """Return numbers, starts and ends of steps, by start; annotations of a step that overlap, on threads, are one."""
-    ordered = sorted(steps, key=lambda step: (step["start_ns"], -step["end_ns"]))
-    numbers, starts, ends = (
-        np.array([step[key] for step in ordered], np.int64) for key in ("number", "start_ns", "end_ns")
-    )
+    listed = [*steps]
+    columns = [np.array([step[key] for step in listed], np.int64) for key in ("number", "start_ns", "end_ns")]
+    order = np.lexsort((~columns[2], columns[1]))  # of equal starts, the last end is the first
+    numbers, starts, ends = (column[order] for column in columns)
     if len(np.unique(numbers)) == len(numbers):
         return numbers, starts, ends
     merged: list[list[int]] = []
