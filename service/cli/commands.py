@@ -7,6 +7,8 @@ from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command_name
+from typer.models import CommandInfo
 
 from service.cli.examples import EXAMPLES
 
@@ -101,6 +103,17 @@ class App(typer.Typer):
         for command in typer_instance.registered_commands:
             command.cls = Command
         super().add_typer(typer_instance, **{"cls": Group} | settings)
+
+    def keep_only(self, name: str) -> None:
+        """Drop all commands and groups except that of a name, if there is one: it takes long to build them all."""
+        commands = [each for each in self.registered_commands if _name_of(each) == name]
+        groups = [each for each in self.registered_groups if each.name == name]
+        if commands or groups:
+            self.registered_commands, self.registered_groups = commands, groups
+
+
+def _name_of(command: CommandInfo) -> str:
+    return command.name or get_command_name(command.callback.__name__ if command.callback else "")
 
 
 def option_names(params: Iterable[Any]) -> Iterator[str]:

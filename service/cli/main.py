@@ -222,6 +222,7 @@ def main() -> NoReturn:
         if (line := os.environ.get(completion.VARIABLE)) is not None:
             completion.print_completions(get_command(app), line)
         else:
+            app.keep_only(command_in(sys.argv[1:]))
             app(prog_name="tracedock")
     except SystemExit as end:
         code = end.code
@@ -252,6 +253,18 @@ def _options_first(args: list[str]) -> list[str]:
         else:
             return [argument]  # the parser reports that its value is missing
     return moved + kept + args[end:]
+
+
+def command_in(args: list[str]) -> str:
+    """Return the command that the arguments name; empty if another option than those of `ANYWHERE` precedes it."""
+    rest = iter(args)
+    for argument in rest:
+        name, assigned, _ = argument.partition("=")
+        if name not in ANYWHERE:
+            return "" if argument.startswith("-") else argument
+        if ANYWHERE[name] and not assigned:
+            next(rest, None)
+    return ""
 
 
 def _report_usage(error: TyperException) -> None:

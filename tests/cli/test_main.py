@@ -12,7 +12,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from service.cli.main import SECTIONS, app
+from service.cli.commands import App, Group
+from service.cli.main import SECTIONS, app, command_in
 from tests.cli.conftest import COMMAND, Run
 from tests.cli.double import Answer, Server, json_answer, trace
 
@@ -54,6 +55,37 @@ def test_option_without_a_value_and_text_after_two_dashes_are_not_moved(
     result = CliRunner().invoke(app, arguments, env={"TRACEDOCK_URL": server.url})
     assert result.exit_code in {1, 2}
     assert reason in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["ls"], "ls"),
+        (["--url", "ls", "-q", "show", "ls"], "show"),
+        (["--url=ls", "show"], "show"),
+        (["--help", "ls"], ""),
+        (["--url"], ""),
+        ([], ""),
+    ],
+)
+def test_command_is_the_first_word_after_options_of_every_command(words: list[str], command: str) -> None:
+    assert command_in(words) == command
+
+
+def test_app_keeps_only_a_command_or_group_that_it_has() -> None:
+    def names(kept: str) -> set[str]:
+        commands, group = App(Group), App(Group)
+        for name in ("ls", "show"):
+            commands.command(name)(print)
+            group.command(name)(print)
+        commands.add_typer(group, name="jobs")
+        commands.keep_only(kept)
+        groups = {str(each.name) for each in commands.registered_groups}
+        return groups | {str(each.name) for each in commands.registered_commands}
+
+    assert names("ls") == {"ls"}
+    assert names("jobs") == {"jobs"}
+    assert names("lss") == {"ls", "show", "jobs"}
 
 
 def test_version_is_that_of_the_package() -> None:

@@ -217,6 +217,14 @@ def test_truncated_response_is_an_error(client: Client, server: Server) -> None:
         list(client.export("a", "select 1", "text/csv"))
 
 
+def test_client_of_plain_http_loads_no_certificate_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("ssl.create_default_context")
+    with Client("http://127.0.0.1:1"):
+        pass
+    with pytest.raises(AttributeError):
+        Client("https://127.0.0.1:1")
+
+
 def test_refused_connection_is_reported_with_the_url_and_a_hint() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
