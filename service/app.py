@@ -309,6 +309,6 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         timeout_keep_alive=math.ceil(2 * settings.head_timeout_s),
         timeout_graceful_shutdown=1,  # the work has ended; only requests whose clients do not read remain
     )  # fmt: skip
-    gc.collect()
-    gc.freeze()  # modules are never freed, so later collections can skip them
+    gc.freeze()  # modules are never freed, so collections can skip them; the little garbage among them is not worth one
+    gc.enable()  # the command has disabled it while modules loaded
     Server(config, application, lambda: on_ready(url) if on_ready else None).run(sockets)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,6 +43,7 @@ def serve(
     ] = None,
 ) -> None:
     """Run the server until Ctrl-C."""
+    gc.disable()  # until the server runs: while modules load, nothing is garbage, and each collection takes longer
     from service.app import serve as run
 
     settings = settings_of(host=host, port=port, data=data, perfetto_port=perfetto_port)
