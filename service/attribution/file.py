@@ -80,8 +80,7 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
     counts, steps = np.zeros(len(RULES), np.int64), GatheredColumns("step", folder=columns)
     schema = SCHEMA.with_metadata({_EXTERNAL_IDS: matches.external_ids.encode()})
     with new_file(columns / ATTRIBUTION) as file, pq.ParquetWriter(
-        file, schema, compression="zstd", compression_level=1, use_dictionary=_WORDS, column_encoding=_ENCODINGS,
-        write_statistics=[*_INTS],
+        file, schema, compression="lz4", use_dictionary=_WORDS, column_encoding=_ENCODINGS, write_statistics=[*_INTS]
     ) as writer:  # fmt: skip
         for links, table in read_ahead(_tables(matches, StepClock(summary)), "links"):
             writer.write_table(table, row_group_size=_ROW_GROUP)

@@ -2,7 +2,7 @@
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -10,7 +10,7 @@ from tempfile import SpooledTemporaryFile
 import numpy as np
 import numpy.typing as npt
 
-from service.attribution.nesting import NONE, Indices, Ints
+from service.attribution.nesting import Indices, Ints
 
 _MEMORY_MAX = 1 << 20
 
@@ -73,16 +73,21 @@ class GatheredColumns:
         for first in range(0, len(self), size):
             yield {name: self.values(name, first, first + size) for name in self._pieces}
 
-    def at(self, name: str, indices: Indices, missing: int) -> Ints:
-        """Return the values of a column at some indices, and `missing` where the index is `NONE`."""
+    def at(self, indices: Indices, missing: Mapping[str, int]) -> dict[str, Ints]:
+        """Return the values of some columns at indices.
+
+        Args:
+            indices: the indices, or `NONE`.
+            missing: for each of the columns, the value where the index is `NONE`.
+        """
         ends = np.array(self._ends)
-        pieces = np.searchsorted(ends, indices, "right") - 1
-        chosen = np.unique(pieces[indices != NONE])
+        pieces = np.searchsorted(ends, indices, "right") - 1  # -1 for `NONE`
+        chosen = np.flatnonzero(np.bincount(pieces + 1)[1:])
         lengths = np.diff(ends)[chosen]
         shifts = np.zeros(len(ends), np.int64)
         shifts[chosen] = np.cumsum(lengths) - lengths - ends[chosen]
-        values = np.append(self._joined(name, chosen.tolist()), missing)
-        return values[np.where(indices == NONE, -1, indices + shifts[pieces])]
+        places = indices + shifts[pieces]
+        return {name: np.append(self._joined(name, chosen.tolist()), value)[places] for name, value in missing.items()}
 
     def between(self, name: str, least: int, most: int) -> tuple[Ints, Ints]:
         """Return the values of a column in the pieces that may have some from `least` to `most`, and their indices."""

@@ -1,6 +1,6 @@
 """Matches of the slices on devices with their launches and operators, by the rules of `service.attribution.links`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,10 +84,6 @@ class Matches:
             unlaunched.append(slices["row"][is_work & (call == NONE)])
         return np.concatenate(of_slices), np.concatenate(of_work), np.concatenate(unlaunched)
 
-    def _calls_at(self, indices: Indices, names: Iterable[str]) -> dict[str, Ints]:
-        """Return columns of the calls at some indices, and of `_NO_CALL` where the index is `NONE`."""
-        return {name: self._calls.at(name, indices, _NO_CALL[name]) for name in names}
-
     def _matched_by_id(self, read: Read, external_ids: ExternalIdKind) -> tuple[ExternalIdKind, Ints]:
         """Return the meaning of External ids, and the operators that these give to the slices that lack one."""
         comparable = agreeing = 0
@@ -130,7 +126,7 @@ class Matches:
     def fields_of_work(self, first: int, last: int) -> Mapping[str, pa.Array]:
         """Return the fields of the work from index `first` to before `last`, and of its launches, by name."""
         call = self._call_of_work[first:last]
-        calls = self._calls_at(call, ("start", "duration", "name"))
+        calls = self._calls.at(call, {name: _NO_CALL[name] for name in ("start", "duration", "name")})
         unknown = call == NONE
         return {
             **self._work.fields(first, last),
@@ -152,7 +148,7 @@ class Matches:
             work = {name: slices[name][is_work] for name in ("start", "end", "track")}
             first, last = last, last + len(work["start"])
             call = self._call_of_work[first:last]
-            launches = np.where(call != NONE, self._calls_at(call, ["start"])["start"], work["start"])
+            launches = np.where(call != NONE, self._calls.at(call, {"start": 0})["start"], work["start"])
             step = steps.values("step", first, last)
             yield WorkTimes(pids[work["track"]], launches, work["start"], work["end"], step)
 
@@ -173,7 +169,7 @@ class Matches:
         for slices in self._slices.ranges(SLICES_AT_ONCE):
             start, end = end, end + len(slices["row"])
             call = self._call_of_slice[start:end]
-            yield _LaunchedSlices.of(slices, self._calls_at(call, _NO_CALL), call != NONE)
+            yield _LaunchedSlices.of(slices, self._calls.at(call, _NO_CALL), call != NONE)
 
 
 @dataclass(frozen=True)

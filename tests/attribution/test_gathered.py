@@ -39,7 +39,9 @@ def test_values_at_indices_are_those_of_the_column_or_the_missing_one(
     columns, values = gathered(pieces)
     chosen = [index for index in indices if index < len(values)]
     expected = [missing if index == NONE else values[index] for index in chosen]
-    assert columns.at("number", np.array(chosen, np.int32), missing).tolist() == expected
+    found = columns.at(np.array(chosen, np.int32), {"number": missing, "is_odd": 7})
+    assert found["number"].tolist() == expected
+    assert found["is_odd"].tolist() == [7 if index == NONE else values[index] % 2 for index in chosen]
 
 
 @given(PIECES, INTEGERS, INTEGERS)
@@ -64,7 +66,7 @@ def test_columns_in_a_file_are_read_like_those_in_memory(tmp_path: Path) -> None
     assert (open_files(tmp_path), [*tmp_path.iterdir()]) == (1, [])
     for columns in (in_memory, in_file):
         assert (columns.values("number") == numbers.ravel()).all()
-        assert (columns.at("number", indices, 0) == numbers.ravel()[indices]).all()
+        assert (columns.at(indices, {"number": 0})["number"] == numbers.ravel()[indices]).all()
     del columns, in_file
     assert open_files(tmp_path) == 0
 

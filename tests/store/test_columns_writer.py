@@ -203,7 +203,9 @@ def test_file_has_its_format_version_in_metadata(tmp_path: Path) -> None:
     file = pq.ParquetFile(tmp_path / EVENTS)
     assert file.schema_arrow.metadata[b"tracedock.columns"] == COLUMNS_VERSION.encode() == b"1"
     assert file.schema_arrow.names == SCHEMA.names
-    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    columns = [file.metadata.row_group(0).column(index) for index in range(len(SCHEMA))]
+    assert {column.path_in_schema for column in columns if column.compression == "ZSTD"} == {"ts_ns", "args"}
+    assert {column.compression for column in columns} == {"ZSTD", "LZ4"}
 
 
 def test_trace_without_events_has_columns(tmp_path: Path) -> None:
