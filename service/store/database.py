@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from service.trace.errors import DiskFull
+
+if TYPE_CHECKING:
+    import duckdb
 
 MEMORY_MAX = 512 << 20
 END = "coalesce(try(ts_ns + greatest(dur_ns, 0)), ts_ns)"  # greatest() ignores nulls; try() is null on overflow
@@ -23,7 +24,7 @@ def limit_spill(size: int | None) -> None:
         _spill_limit["max_temp_directory_size"] = f"{size}B"
 
 
-def open_database(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDBPyConnection:
+def open_database(spill: Path, *, threads: int, **options: Any) -> "duckdb.DuckDBPyConnection":
     """Open a connection to an empty database in memory.
 
     Args:
@@ -31,6 +32,8 @@ def open_database(spill: Path, *, threads: int, **options: Any) -> duckdb.DuckDB
         threads: number of threads that the connection may use.
         options: further settings of DuckDB.
     """
+    import duckdb  # noqa: PLC0415 - takes memory, which the server does without
+
     return duckdb.connect(
         config={
             "threads": threads,
@@ -51,6 +54,8 @@ def spill_errors() -> Iterator[None]:
     DuckDB reports an exceeded spill limit as out of memory. While the rows of a result are read, Arrow raises
     DuckDB's errors as `OSError`.
     """
+    import duckdb  # noqa: PLC0415 - takes memory, which the server does without
+
     try:
         yield
     except (duckdb.Error, OSError) as error:

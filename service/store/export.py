@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -28,6 +27,9 @@ from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS, disk_errors,
 from service.store.locations.ranged import RangedFolder
 from service.trace.errors import ExportFailed, ResultTooLarge
 from service.trace.secrets import SUSPECT, redacted_json
+
+if TYPE_CHECKING:
+    import duckdb
 
 Order = Literal["time", "original"]
 
@@ -165,7 +167,7 @@ def _repeats(chunk: Any) -> bool:
     return "RLE_DICTIONARY" in chunk.encodings and chunk.total_uncompressed_size > _REPEATED
 
 
-def _heavy_blocks(db: duckdb.DuckDBPyConnection, events: Path, sizes: _Sizes, *, redact: bool) -> Iterator[bytes]:
+def _heavy_blocks(db: "duckdb.DuckDBPyConnection", events: Path, sizes: _Sizes, *, redact: bool) -> Iterator[bytes]:
     """Yield the text of all rows in order of time, like `_blocks`, but read only `_HEAVY_BATCH` rows at a time."""
     with pq.ParquetFile(events, buffer_size=_PIECE_BYTES) as file:
         db.register("few", _reader(file.schema_arrow, file.iter_batches(_HEAVY_BATCH)))
@@ -323,8 +325,10 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
 
 
 @contextmanager
-def _connected(columns: ColumnFolder, sizes: _Sizes) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connected(columns: ColumnFolder, sizes: _Sizes) -> "Iterator[duckdb.DuckDBPyConnection]":
     """Open a connection that writes text; its errors become `ExportFailed` or `DiskFull`."""
+    import duckdb  # noqa: PLC0415 - takes memory, which the server does without
+
     spill, threads = spill_of(columns, os.getpid()), 1 if sizes.heavy else min(THREADS_MAX, os.cpu_count() or 1)
     try:
         # large buffers: a batch of large events may exceed 2 GB
@@ -343,7 +347,7 @@ def _quoted(text: str) -> str:
 
 
 def _blocks(
-    db: duckdb.DuckDBPyConnection, rows: str, values: dict[str, str], sizes: _Sizes, *, redact: bool
+    db: "duckdb.DuckDBPyConnection", rows: str, values: dict[str, str], sizes: _Sizes, *, redact: bool
 ) -> Iterator[bytes]:
     """Yield the text of all rows, many at a time, with a comma and the separator before each."""
     text = f"SELECT {_row_text(sizes)} AS text FROM {rows}"  # noqa: S608 - made of names in this file
@@ -354,7 +358,7 @@ def _blocks(
         yield _joined(batch.column(0))
 
 
-def _check_version(connection: duckdb.DuckDBPyConnection, events: Path) -> None:
+def _check_version(connection: "duckdb.DuckDBPyConnection", events: Path) -> None:
     """Raise `ExportFailed` if the columns do not have version `COLUMNS_VERSION`."""
     versions = connection.execute(
         "SELECT value FROM parquet_kv_metadata($file) WHERE key = 'tracedock.columns'", {"file": str(events)}

@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 
 from service.store.database import END
 from service.trace.summary import GPU_CATEGORIES, Step, key_of
+
+if TYPE_CHECKING:
+    import duckdb
 
 Ints = npt.NDArray[np.int64]
 
@@ -22,7 +24,7 @@ ORDER BY ts_ns, {END} DESC, position
 """  # noqa: S608 - made of constants
 
 
-def steps_in(db: duckdb.DuckDBPyConnection) -> list[Step]:
+def steps_in(db: "duckdb.DuckDBPyConnection") -> list[Step]:
     """Return the steps that host annotations in ``events`` mark, by start; of equal starts the longest comes first."""
     return steps_of(db.execute(_STEPS).fetchall())
 

@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -20,6 +19,8 @@ from service.trace.selection import Selection
 from service.trace.summary import Summary
 
 if TYPE_CHECKING:
+    import duckdb
+
     from service.cutting.criteria import IntervalSet  # loads numba, which the server does without
 
 Fact = TypeVar("Fact")
@@ -86,7 +87,7 @@ class RankDatabase:
                 raise
         return future.result()
 
-    def database(self) -> duckdb.DuckDBPyConnection:
+    def database(self) -> "duckdb.DuckDBPyConnection":
         """Return a new connection to the database with ``events``; the first call opens the database."""
         return self.cached("database", self._open).cursor()
 
@@ -95,7 +96,7 @@ class RankDatabase:
         """The time of the selection, or None for the whole trace; known once the database is open."""
         return self._time
 
-    def _open(self) -> duckdb.DuckDBPyConnection:
+    def _open(self) -> "duckdb.DuckDBPyConnection":
         self._spill.parent.mkdir(parents=True, exist_ok=True)  # DuckDB creates the folder, but not its parents
         self._db = db = open_database(self._spill, threads=self._threads)
         path = self.columns / EVENTS

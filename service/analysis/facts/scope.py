@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -25,6 +24,8 @@ from service.trace.selection import Selection
 from service.trace.summary import GPU_CATEGORIES, OP_CATEGORIES, PYTHON_CATEGORY, Step, is_launch
 
 if TYPE_CHECKING:
+    import duckdb
+
     from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
     from service.cutting.criteria import IntervalSet
     from service.store.parts import Part
@@ -111,7 +112,7 @@ class Scope:
         self._database = database
 
     @cached_property
-    def db(self) -> duckdb.DuckDBPyConnection:
+    def db(self) -> "duckdb.DuckDBPyConnection":
         """A connection to the database with ``events``, opened on first use."""
         return self._database.database()
 
@@ -509,6 +510,8 @@ def scope_of(database: RankDatabase) -> Iterator[Scope]:
         ExportFailed: the columns cannot be read.
         DiskFull: the disk has no room to spill.
     """
+    import duckdb  # noqa: PLC0415 - takes memory, which the server does without
+
     scope = Scope(database)
     try:
         with spill_errors():

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 
 from service.fleet.dataset import READS, Dataset
@@ -15,6 +14,9 @@ from service.fleet.facts import TABLES
 from service.fleet.record import Record, as_table, current_traces
 from service.trace.cycles import cycles_of
 from service.trace.errors import BadDataset
+
+if TYPE_CHECKING:
+    import duckdb
 
 TRACES = "traces"
 """Name of the table of traces; those of facts are the keys of `TABLES`, and have its column ``trace``."""
@@ -30,7 +32,7 @@ class FactsDatabase:
         runs: names of the runs, in the order in which they started.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, url: str, runs: Sequence[str]) -> None:
+    def __init__(self, connection: "duckdb.DuckDBPyConnection", url: str, runs: Sequence[str]) -> None:
         self._connection = connection
         self._url = url
         self.runs = runs
@@ -48,6 +50,8 @@ class FactsDatabase:
             LocationError: the dataset's location can't be used.
             BadDataset: a file of the dataset is damaged.
         """
+        import duckdb  # noqa: PLC0415 - takes memory, which the server does without
+
         parts = dataset.parts()
         merged = {record.key: record for part in parts for record in part.records}
         unmerged = dataset.unmerged(merged)
@@ -100,6 +104,8 @@ class FactsDatabase:
 @contextmanager
 def _damage_named(url: str) -> Iterator[None]:
     """Raise `BadDataset` if a Parquet file can't be read; DuckDB names the file."""
+    import duckdb  # noqa: PLC0415 - takes memory, which the server does without
+
     try:
         yield
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
