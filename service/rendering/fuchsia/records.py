@@ -45,7 +45,7 @@ _PROCESS, _THREAD_OBJECT, _KOID, _PERFETTO = 1, 2, 8, 3
 _TICKS_PER_S = 1_000_000_000
 _KEYS = [PREFIX + name.encode() for name in (*ESSENTIAL_COLUMNS, "tracedock.more")]
 _DOUBLE = struct.Struct("<d")
-_WORDS_EACH = 16  # words of an event, at most, apart from texts and from arguments that are read from JSON
+_WORDS_EACH = 24  # words of an event, at most, apart from texts without numbers and arguments read from JSON
 _INLINE_BYTES = 8
 """Largest size of a category or a name that each event has in full: in the engine, a number takes more memory."""
 _RELEASE_EVENTS = 1 << 13

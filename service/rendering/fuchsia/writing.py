@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from service.rendering.fuchsia.arguments import INT32, INT64, TEXT, put_argument
-from service.rendering.fuchsia.words import EVENT, INLINE, Words, put_text
+from service.rendering.fuchsia.words import EVENT, INLINE, Words, put_text, words_of
 from service.rendering.sanitizing import Bytes
 from service.rendering.text import ALL_ARGS, BLANK, SOME_ARGS
 from service.store.parts import Flags, Ints
@@ -15,12 +15,23 @@ from service.streaming.scan.values import after_blanks
 INSTANT, BEGIN, END, SLICE, FLOW_BEGIN, FLOW_STEP, FLOW_END = 0, 2, 3, 4, 8, 9, 10
 """Types of events."""
 
-_OPEN_OBJECT = ord("{")
 ARGS_MAX = 15
 """Largest number of arguments of a record."""
 
+_OPEN_OBJECT = ord("{")
+_HEAD_WORDS = 4  # words of an event before its texts
+_SPARED = np.zeros(2 * ARGS_MAX + 3, np.int64)
+_SPARED[[1, 3, 5, 9, 17]] = 4, 2, 4, 8, 16
+"""By the count of an event's texts with numbers: words of memory that the engine saves if one of them has none.
+
+Until the engine has sorted all events, it keeps the numbers of each in a vector, whose room doubles when it is full.
+https://github.com/google/perfetto/blob/v54.0/src/trace_processor/importers/fuchsia/fuchsia_record.h
+"""
+
 LEFT_OUT = -1
 """In place of a type: the event has no record."""
+
+_NO_TEXT = -1  # in place of the index of a category or a name, which the engine does not read of arrows
 
 
 @inlined
@@ -30,12 +41,12 @@ def _head(
 ) -> tuple[Any, int]:  # fmt: skip
     """Write an event up to its arguments; return its first word without size and count, and the new end."""
     out[end + 1], out[end + 2], out[end + 3] = time, pid, tid
-    at = end + 4
+    at = end + _HEAD_WORDS
     references = np.uint64(0)
     for nth in range(2):
         word = category if nth == 0 else name
         reference = 0
-        if word >= 0:
+        if word != _NO_TEXT:
             reference = word_numbers[word]
             if reference == 0 and word_starts[word + 1] > word_starts[word]:
                 reference = INLINE | (word_starts[word + 1] - word_starts[word])
@@ -43,6 +54,62 @@ def _head(
         references |= np.uint64(reference) << np.uint64(32 + 16 * nth)
     header = np.uint64(EVENT | kind << 16) | references
     return header, at
+
+
+@inlined
+def _is_number(reference: int) -> bool:
+    return 0 < reference < INLINE
+
+
+@inlined
+def _inline_words(reference: int) -> Any:
+    return words_of(reference ^ INLINE) if reference >= INLINE else 0
+
+
+@inlined
+def _number_count(out: Words, at: int, count: int) -> int:
+    """Return how many texts of some arguments, the first of which begins at `at`, are numbers."""
+    numbers = 0
+    for _ in range(count):
+        header = int(out[np.uintp(at)])
+        numbers += _is_number(header >> 16 & 0xFFFF) + (header & 0xF == TEXT and _is_number(header >> 32 & 0xFFFF))
+        at += header >> 4 & 0xFFF
+    return numbers
+
+
+@inlined
+def _spare_number(
+    out: Words, out_bytes: Bytes, begin: int, end: int, header: Any, count: int,
+    word_values: Bytes, word_starts: Ints, category: int, name: int, later: Any, known: Ints,
+) -> tuple[Any, int]:  # fmt: skip
+    """Write an event's category or name in full in place of its number, if the engine needs less memory then.
+
+    Returns:
+        The event's first word, and the new end.
+    """
+    category_text, name_text = int(header) >> 32 & 0xFFFF, int(header) >> 48 & 0xFFFF
+    has_category, has_name = _is_number(category_text), _is_number(name_text)
+    if not has_category and not has_name:
+        return header, end
+    word, shift, at = category, 32, begin + _HEAD_WORDS
+    name_at = at + _inline_words(category_text)
+    size = word_starts[category + 1] - word_starts[category]
+    name_size = word_starts[name + 1] - word_starts[name]
+    if has_name and (not has_category or name_size < size):
+        word, shift, at, size = name, 48, name_at, name_size
+    numbers = has_category + has_name + _number_count(out, name_at + _inline_words(name_text), count)
+    added = words_of(size)
+    if added >= _SPARED[numbers]:
+        return header, end
+    for place in range(end - 1, at - 1, -1):
+        out[np.uintp(place + added)] = out[np.uintp(place)]
+    row = known[1]
+    while row and later[row - 1, 0] >= at:
+        row -= 1
+        later[row, 0] += added
+    put_text(out, out_bytes, at, word_values, word_starts[word], word_starts[word + 1])
+    reference = np.uint64(INLINE | size) << np.uint64(shift)
+    return header & ~(np.uint64(0xFFFF) << np.uint64(shift)) | reference, end + added
 
 
 @inlined
@@ -110,10 +177,12 @@ def write_events(
         kind = kinds[row]
         if kind == LEFT_OUT:
             continue
-        begin, lane = end, lanes[row]
+        begin, lane, category, name = end, lanes[row], categories[row], names[row]
+        if kind >= FLOW_BEGIN:
+            category = name = _NO_TEXT
         header, end = _head(
             out, out_bytes, end, kind, pids[lane], tids[lane],
-            word_values, word_starts, word_numbers, categories[row], names[row], times[row],
+            word_values, word_starts, word_numbers, category, name, times[row],
         )  # fmt: skip
         count, is_split, last_at, last_end = 0, False, 0, 0
         if modes[row] == SOME_ARGS:
@@ -134,6 +203,10 @@ def write_events(
                 if count == ARGS_MAX and splits[row] and not is_split:
                     is_split = True
                     header = (header & ~np.uint64(0xF << 16)) | np.uint64(BEGIN << 16)
+                    header, end = _spare_number(
+                        out, out_bytes, begin, end, header, count,
+                        word_values, word_starts, category, name, later, known,
+                    )  # fmt: skip
                     out[begin] = header | np.uint64((end - begin) << 4 | count << 20)
                     begin = end
                     header = np.uint64(EVENT | END << 16)
@@ -155,6 +228,9 @@ def write_events(
                 at = after_blanks(values, at)
                 if values[at] == 0x2C:
                     at = after_blanks(values, at + 1)
+        header, end = _spare_number(
+            out, out_bytes, begin, end, header, count, word_values, word_starts, category, name, later, known
+        )  # fmt: skip
         if kind == SLICE and not is_split:
             out[end] = ends[row]
             end += 1

@@ -33,7 +33,7 @@ class Decoder:
     """Reads a document, whose `strings` are those that its records have defined so far.
 
     Of its packets of Perfetto's protobuf, `releases` has the times of those with nothing else, and `introduced` the
-    category and name of each arrow's number.
+    category and name of each arrow's number. `numbered` is how many texts of events were numbers of strings.
     """
 
     def __init__(self, document: bytes) -> None:
@@ -42,6 +42,7 @@ class Decoder:
         self.strings = {0: ""}
         self.releases: list[int] = []
         self.introduced: list[tuple[str | None, str | None]] = []
+        self.numbered = 0
 
     def events(self) -> Iterator[Event]:
         """Yield the events in order."""
@@ -87,7 +88,10 @@ class Decoder:
         return content
 
     def _string(self, reference: int) -> str:
-        return self._text(reference & 0x7FFF) if reference & 0x8000 else self.strings[reference]
+        if reference & 0x8000:
+            return self._text(reference & 0x7FFF)
+        self.numbered += reference > 0
+        return self.strings[reference]
 
     def _event(self, header: int, end: int) -> Event:
         ts, pid, tid = self._word(), self._word(), self._word()

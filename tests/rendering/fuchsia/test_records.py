@@ -1,6 +1,7 @@
 """Records have the times, names and arguments of events, whatever these are, and fit into the format."""
 
 import json
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,12 +36,17 @@ HERE = {"ph": "X", "pid": 1, "tid": 2, "cat": "cpu_op", "name": "op", "ts": 1, "
 
 def decoded(*events: dict[str, Any], ascii_only: bool = False) -> tuple[list[Event], RenderReport]:
     """Return the events of the document of a trace, and the report on it."""
+    document, report = document_of(events, ascii_only=ascii_only)
+    return [*Decoder(document).events()], report
+
+
+def document_of(events: Iterable[dict[str, Any]], *, ascii_only: bool = False) -> tuple[bytes, RenderReport]:
+    """Return the document of a trace, and the report on it."""
     with TemporaryDirectory() as folder:
-        text = json.dumps({"traceEvents": events}, ensure_ascii=ascii_only)
+        text = json.dumps({"traceEvents": [*events]}, ensure_ascii=ascii_only)
         trace = ingested(text.encode(), Path(folder, "trace"))
         report = RenderReport()
-        document = b"".join(render(trace.columns, trace.summary, report))
-    return [*Decoder(document).events()], report
+        return b"".join(render(trace.columns, trace.summary, report)), report
 
 
 def shown(value: Any) -> Any:
@@ -137,6 +143,22 @@ def test_large_names_without_numbers_are_written_in_full() -> None:
     names = [f"name {n} " + "x" * 700 for n in range(17_000)]
     records, _ = decoded(*(HERE | {"ts": 10 * n, "name": name, "cat": name[:9]} for n, name in enumerate(names)))
     assert [(record.name, record.category) for record in records] == [(name, name[:9]) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("count", "numbered"), [(0, 2), (1, 3), (2, 4), (3, 4), (4, 6), (6, 8), (7, 8), (8, 10), (14, 16), (15, 16)]
+)
+@pytest.mark.parametrize("texts", [{"cat": "cuda_runtime"}, {"name": "aten::addmm"}])
+def test_text_is_in_full_if_its_number_takes_more_memory_in_the_engine(
+    count: int, numbered: int, texts: dict[str, str]
+) -> None:
+    event = HERE | {"cat": "user_annotation", "name": "Optimizer.step#Adam"} | texts
+    args = {f"a{n}": 0.98765432109876543 if n % 3 == 0 else n for n in range(count)}
+    decoder = Decoder(document_of([event | {"args": args}])[0])
+    [record] = decoder.events()
+    assert decoder.numbered == numbered
+    assert (record.category, record.name) == (event["cat"], event["name"])
+    assert record.args == [(f"args.{name}", value) for name, value in args.items()]
 
 
 def test_essential_arguments_may_have_64_bits(tmp_path: Path) -> None:
