@@ -115,7 +115,7 @@ class _Sequences:
             "length": self._lengths[kept],
             "count": count[chosen],
             "device_ns": device_ns[chosen],
-            "host_ns": sum_by_key(keys, host.durations[self.roots], distinct)[chosen],
+            "host_ns": sum_by_key(keys, host.ends[self.roots] - host.starts[self.roots], distinct)[chosen],
             "device_mean_ns": device_ns[chosen] / count[chosen],
             "first_start_ns": starts[chosen],
         }

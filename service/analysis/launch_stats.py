@@ -69,7 +69,7 @@ HTA_CALLS = frozenset(
 """The calls that HTA counts in this analysis."""
 
 _LAUNCHED = """
-CREATE OR REPLACE TEMP TABLE launched AS
+CREATE OR REPLACE TEMP {kind} launched AS
 SELECT
     device, stream, correlation, position, call, call_start_ns, start_ns, work,
     call_end_ns - call_start_ns AS cpu_duration_ns, gpu_duration_ns,
@@ -131,7 +131,7 @@ def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
     counted = "true" if parameters.memory else "kind NOT IN ('memcpy', 'memset')"
     scope.define_work(parameters, typed=False)
     work = with_known_call(launched_work(scope, parameters, calls=calls, where=counted))
-    _create_launches(scope, work, by_call=parameters.types != "hta")
+    _define_launches(scope, work, by_call=parameters.types != "hta")
     counts = scope.table(_COUNTS, slow=parameters.slow_call_ns, long=parameters.long_delay_ns)
     listed = scope.table(_TOP.format(order=_ORDERS[parameters.order]), top=parameters.top)
     return {
@@ -142,17 +142,19 @@ def answer(scope: Scope, parameters: LaunchParameters) -> Tables:
     }
 
 
-def _create_launches(scope: Scope, work: pa.Table, *, by_call: bool) -> None:
-    """Create the table ``launched``, with a row for each call, or for each piece of work."""
+def _define_launches(scope: Scope, work: pa.Table, *, by_call: bool) -> None:
+    """Define ``launched``, with a row for each call, or for each piece of work.
+
+    Launches of single pieces are a view of the work: a table would be a copy of it.
+    """
     numbers = work["call_number"].to_numpy()
     is_grouped = by_call and len(distinct(numbers)) < len(numbers)
     scope.db.register("pieces", work)
-    if is_grouped:
-        scope.db.register("first_pieces", work.take(np.unique(numbers, return_index=True)[1]))
-    scope.db.execute(_LAUNCHED.format(launches=_GROUPED if is_grouped else _SINGLE))
-    scope.db.unregister("pieces")
-    if is_grouped:
-        scope.db.unregister("first_pieces")
+    if not is_grouped:
+        scope.db.execute(_LAUNCHED.format(kind="VIEW", launches=_SINGLE))
+        return
+    scope.db.register("first_pieces", work.take(np.unique(numbers, return_index=True)[1]))
+    scope.db.execute(_LAUNCHED.format(kind="TABLE", launches=_GROUPED))
 
 
 def _summary(scope: Scope) -> list[list[Any]]:

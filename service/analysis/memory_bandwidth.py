@@ -80,7 +80,7 @@ def answer(scope: Scope, parameters: BandwidthParameters) -> Tables:
     wanted = "type = 'MEM'" if hta else "kind IN ('memcpy', 'memset')"
     scope.define_work(parameters, typed=hta)
     transfers = scope.table(_TRANSFERS.format(wanted))
-    if not hta and len(scope.table(f"SELECT 1 FROM work WHERE {wanted} AND (bytes IS NULL OR dur_ns = 0) LIMIT 1")):
+    if not hta and (transfers["bytes"].null_count or (transfers["dur_ns"].to_numpy() == 0).any()):
         scope.define_work(parameters, typed=False, args=True)  # arguments may record a bandwidth that can't be computed
         transfers = scope.table(_TRANSFERS.format(wanted))
     names = sorted(transfers["transfer"].unique().to_pylist())

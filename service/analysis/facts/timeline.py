@@ -20,10 +20,6 @@ STREAM, THREAD, LAUNCHES, MEMORY = "stream", "thread", "launches", "memory"
 BUSY, COMPUTE, COMM, MEM = range(4)
 """What the intervals of a row are: any slice; or, of a stream, work of one type."""
 _TYPES = {COMPUTE: "COMP", COMM: "COMM", MEM: "MEM"}
-_LAUNCHES = """
-SELECT launch_start_ns FROM device_events WHERE launch_row NOTNULL
-GROUP BY launch_row, launch_start_ns ORDER BY launch_start_ns
-"""
 
 
 class Track(NamedTuple):
@@ -197,8 +193,13 @@ def _launches(scope: Scope) -> Iterator[_Row]:
     """Yield the starts of the calls that launch work."""
     if not scope.has_work:
         return
-    scope.define_device_events()
-    starts = scope.table(_LAUNCHES)["launch_start_ns"].to_numpy()
+    from service.analysis.facts.device_events import device_events  # noqa: PLC0415 - loads numba, which the server does without
+
+    work = device_events(scope, ("launch", "launch_ts_ns"))
+    launched = work.has("launch")
+    values = (work.ints(name)[launched] for name in ("launch", "launch_ts_ns"))  # rows are in the order of their starts
+    rows, starts = (np.sort(column, kind="stable") for column in values)  # merges the streams, which are sorted already
+    starts = starts[np.diff(rows, prepend=-1) > 0]  # each call once
     if len(starts):
         yield _Row(Track(LAUNCHES), BUSY, starts, np.zeros(len(starts) + 1, np.int64))
 
