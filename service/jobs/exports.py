@@ -82,9 +82,7 @@ class DocumentWriters:
 
     async def close(self) -> None:
         """End all children; their documents fail."""
-        for child in self._running:
-            child.kill()
-        await asyncio.gather(*self._ending)
+        await asyncio.gather(*(child.kill_and_wait() for child in self._running), *self._ending)
 
     async def _start(self) -> ChildProcess:
         try:

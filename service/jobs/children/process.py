@@ -108,6 +108,11 @@ class ChildProcess:
         if self.is_alive:
             self._kill(self.pid)
 
+    async def kill_and_wait(self) -> None:
+        """Kill the process if it still runs, and wait until it is gone; what it has sent can still be read."""
+        self.kill()
+        await asyncio.shield(self._exit_status)
+
     def close_input(self) -> None:
         """Close the connection to the child, which makes the child end."""
         self._input.close()
