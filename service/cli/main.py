@@ -80,7 +80,8 @@ class Commands(Group):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; the options of `ANYWHERE` after the command count as if they stood before it."""
-        return super().parse_args(ctx, _options_first(args))
+        options, others = _parted(args)
+        return super().parse_args(ctx, options + others)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click passes it
         """Write the commands into the help, by section."""
@@ -235,8 +236,8 @@ def main() -> NoReturn:
     os._exit(status)  # all files are closed; a regular exit takes up to two seconds to finalise all modules
 
 
-def _options_first(args: list[str]) -> list[str]:
-    """Return the arguments with the options of `ANYWHERE` moved to the front; those after `--` stay."""
+def _parted(args: list[str]) -> tuple[list[str], list[str]]:
+    """Return the options of `ANYWHERE` with their values, and all other arguments, such as those after `--`."""
     end = args.index("--") if "--" in args else len(args)
     moved: list[str] = []
     kept: list[str] = []
@@ -251,20 +252,14 @@ def _options_first(args: list[str]) -> list[str]:
         elif (value := next(rest, None)) is not None:
             moved += [argument, value]
         else:
-            return [argument]  # the parser reports that its value is missing
-    return moved + kept + args[end:]
+            return [argument], []  # the parser reports that its value is missing
+    return moved, kept + args[end:]
 
 
 def command_in(args: list[str]) -> str:
     """Return the command that the arguments name; empty if another option than those of `ANYWHERE` precedes it."""
-    rest = iter(args)
-    for argument in rest:
-        name, assigned, _ = argument.partition("=")
-        if name not in ANYWHERE:
-            return "" if argument.startswith("-") else argument
-        if ANYWHERE[name] and not assigned:
-            next(rest, None)
-    return ""
+    _, others = _parted(args)
+    return others[0] if others and not others[0].startswith("-") else ""
 
 
 def _report_usage(error: TyperException) -> None:

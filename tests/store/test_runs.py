@@ -29,5 +29,6 @@ def test_run_without_further_timed_events_keeps_only_the_others_in_memory(
     kept = pa.total_allocated_bytes() - before
 
     assert read == len(timed)
+    assert [*tmp_path.iterdir()] == []  # its files are open, and leave their room when all is read
     assert kept < BATCH_ROWS * 100  # a tenth of the texts of one batch
     assert sum(map(len, run.before(None))) == 1
