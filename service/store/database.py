@@ -1,11 +1,11 @@
 """DuckDB connections with bounded memory and without extensions from the network."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from service.trace.errors import DiskFull
+from service.trace.errors import DiskFull, ExportFailed
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,8 +48,8 @@ def open_database(spill: Path, *, threads: int, **options: Any) -> "duckdb.DuckD
 
 
 @contextmanager
-def spill_errors() -> Iterator[None]:
-    """Turn DuckDB's errors for a full spill disk into `DiskFull`.
+def database_errors(failure: Callable[[Exception], ExportFailed]) -> Iterator[None]:
+    """Turn DuckDB's errors for a full spill disk into `DiskFull`, and its other errors into a failure.
 
     DuckDB reports an exceeded spill limit as out of memory. While the rows of a result are read, Arrow raises
     DuckDB's errors as `OSError`.
@@ -62,4 +62,6 @@ def spill_errors() -> Iterator[None]:
         if "Out of Memory Error" in str(error) or "No space left" in str(error):
             reason = str(error).split("\n", 1)[0]
             raise DiskFull(f"The disk has no room for data that does not fit into memory: {reason}") from error
+        if isinstance(error, duckdb.Error):
+            raise failure(error) from error
         raise

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from isal import isal_zlib
 
 from service.store.column_files import ColumnFile, ColumnFolder
-from service.store.database import open_database, spill_errors
+from service.store.database import database_errors, open_database
 from service.store.folder import COLUMNS_VERSION, ENVELOPE, EVENTS, disk_errors, unreadable
 from service.store.locations.ranged import RangedFolder
 from service.trace.errors import ExportFailed, ResultTooLarge
@@ -327,18 +327,16 @@ def _place_of_events(envelope: bytes) -> tuple[int | None, int, int]:
 @contextmanager
 def _connected(columns: ColumnFolder, sizes: _Sizes) -> "Iterator[duckdb.DuckDBPyConnection]":
     """Open a connection that writes text; its errors become `ExportFailed` or `DiskFull`."""
-    import duckdb  # noqa: PLC0415 - takes memory, which the server does without
-
     spill, threads = spill_of(columns, os.getpid()), 1 if sizes.heavy else min(THREADS_MAX, os.cpu_count() or 1)
-    try:
-        # large buffers: a batch of large events may exceed 2 GB
-        with spill_errors(), open_database(spill, threads=threads, arrow_large_buffer_size=True) as db:
-            db.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
-            db.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
-            db.create_function("quoted", _quoted, ["VARCHAR"], "VARCHAR")
-            yield db
-    except duckdb.Error as error:
-        raise unreadable(columns / EVENTS, error) from error
+    # large buffers: a batch of large events may exceed 2 GB
+    with (
+        database_errors(lambda error: unreadable(columns / EVENTS, error)),
+        open_database(spill, threads=threads, arrow_large_buffer_size=True) as db,
+    ):
+        db.execute(f"SET streaming_buffer_size = '{BUFFERED >> 20}MiB'")
+        db.create_function("redacted", redacted_json, ["VARCHAR"], "VARCHAR")
+        db.create_function("quoted", _quoted, ["VARCHAR"], "VARCHAR")
+        yield db
 
 
 def _quoted(text: str) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.parameters import WorkParameters
-from service.store.database import END, spill_errors
+from service.store.database import END, database_errors
 from service.store.export import parsed_envelope
 from service.store.folder import ATTRIBUTION, EVENTS
 from service.store.steps import steps_in
@@ -510,13 +510,9 @@ def scope_of(database: RankDatabase) -> Iterator[Scope]:
         ExportFailed: the columns cannot be read.
         DiskFull: the disk has no room to spill.
     """
-    import duckdb  # noqa: PLC0415 - takes memory, which the server does without
-
     scope = Scope(database)
     try:
-        with spill_errors():
+        with database_errors(lambda error: ExportFailed(f"The trace's columns can't be read: {error}")):
             yield scope
-    except duckdb.Error as error:
-        raise ExportFailed(f"The trace's columns can't be read: {error}") from error
     finally:
         scope.close()
