@@ -70,12 +70,13 @@ def send_dry_run(client: socket.socket, trace: str) -> None:
 
 
 def suspend_planners(server: Server) -> list[psutil.Process]:
-    """Suspend all processes that plan splits, and return those that have not ended."""
-    planners = server.children("tracedock derive")
-    for planner in planners:
+    """Suspend all processes that plan splits, and return those that are suspended: some may just have ended."""
+    suspended = []
+    for planner in server.children("tracedock derive"):
         with suppress(psutil.NoSuchProcess):
             planner.suspend()
-    return [planner for planner in planners if planner.is_running()]
+            suspended += [planner] if planner.status() == psutil.STATUS_STOPPED else []
+    return suspended
 
 
 def test_dry_runs_are_limited_and_end_when_their_clients_disconnect(
