@@ -19,7 +19,9 @@ from service.streaming.scan.grammar import (
     string_end,
     value_end,
 )
+from service.streaming.scan.keys import FIRST, IS_ESCAPED, KEY, LENGTH, MEANING, Keys, enter_key, find_key, new_keys
 from service.streaming.scan.machine import PADDING, WORD, byte_at, plain_run, word, word_at
+from service.streaming.scan.numbers import read_integer, read_nanoseconds
 
 CLOSED, FULL = 3, 4
 """Verdicts in addition to those of the grammar: the array of events has ended; the tables are full."""
@@ -50,13 +52,9 @@ With a power of two, the columns of an event would compete for the same lines of
 """
 
 _OTHER = -1  # a member without a column
-_NO_DOT = 1 << 62  # an offset beyond the end of any text
-_QUOTE, _COMMA, _MINUS, _DOT = b'",-.'
+_QUOTE, _COMMA, _MINUS = b'",-'
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _ZERO, _NINE, _METADATA = b"09M"
-_DIGITS_MAX = 18  # this many nines still fit a signed integer of 64 bits
-_MICRO_DIGITS_MAX = 16  # digits of whole microseconds that fit as nanoseconds, unless the first is a nine
-_DECIMALS = 3
 
 _INT_BITS = np.zeros(DUR + 1, np.int64)
 for _member_bit, _columns in (
@@ -97,12 +95,13 @@ class Scratch(NamedTuple):
 
     events: Table  # (WIDTH, number of events)
     rest: Table  # (number of members, 3)
+    keys: Keys
     stack: Stack
 
 
 def new_scratch(room: int = ROOM, rest: int = 2 * ROOM) -> Scratch:
     """Allocate the memory for scans of `room` events and `rest` members without a column."""
-    return Scratch(np.zeros((WIDTH, room), np.int64), np.zeros((rest, 3), np.int64), new_stack())
+    return Scratch(np.zeros((WIDTH, room), np.int64), np.zeros((rest, 3), np.int64), new_keys(), new_stack())
 
 
 class ScanResult(NamedTuple):
@@ -145,82 +144,6 @@ def _argument_column(text: Text, at: int, length: int) -> int:
     return _OTHER
 
 
-@inlined
-def integer(text: Text, at: int, end: int) -> tuple[int, bool]:
-    """Return an integer's value and True.
-
-    Returns 0 and False if its text is not as Python prints it (-0, 01, 1e3), or has too many digits.
-    """
-    negative = byte_at(text, at) == _MINUS
-    at += negative
-    if end - at > _DIGITS_MAX or (byte_at(text, at) == _ZERO and (end - at > 1 or negative)):
-        return 0, False
-    value = 0
-    for offset in range(at, end):
-        byte = byte_at(text, offset)
-        if not _ZERO <= byte <= _NINE:
-            return 0, False
-        value = value * 10 + byte - _ZERO
-    return -value if negative else value, True
-
-
-@inlined
-def _nanoseconds(text: Text, at: int, end: int) -> tuple[int, int]:
-    """Read a number in µs; return it in ns, with the number of decimals of its text. 0 and -1 for an unusual text."""
-    negative = byte_at(text, at) == _MINUS
-    at += negative
-    value, start, dot = 0, at, _NO_DOT
-    for offset in range(at, min(end, at + _MICRO_DIGITS_MAX + _DECIMALS + 1)):
-        byte = byte_at(text, offset)
-        if byte == _DOT and dot == _NO_DOT:
-            dot = offset
-        elif _ZERO <= byte <= _NINE:
-            value = value * 10 + byte - _ZERO
-        else:
-            return 0, -1
-    decimals = max(end - dot - 1, 0)
-    digits = min(dot, end) - start
-    too_large = digits > _MICRO_DIGITS_MAX or (digits == _MICRO_DIGITS_MAX and byte_at(text, start) == _NINE)
-    if too_large or decimals > _DECIMALS or (negative and value == 0):
-        return 0, -1
-    for _ in range(_DECIMALS - decimals):
-        value *= 10
-    return -value if negative else value, decimals
-
-
-@inlined
-def _args_end(text: Text, at: int, end: int, events: Table, event: int, stack: Stack) -> tuple[int, int]:
-    """Read the object of args, and store those of its numbers that have a column; return its end and a verdict."""
-    at = skip_blanks(text, at + 1, end)
-    if at >= end:
-        return at, MORE
-    if byte_at(text, at) == _CLOSE_OBJECT:
-        return at + 1, OK
-    while True:
-        key = at + 1
-        at, verdict, stop = key_end(text, at, end)
-        if verdict != OK:
-            return at, verdict
-        start, column = at, _argument_column(text, key, stop - key)
-        at, verdict = value_end(text, at, end, stack)
-        if verdict != OK:
-            return at, verdict
-        if column != _OTHER:
-            value, is_integer = integer(text, start, at)
-            events[column, event] = value
-            events[HAS_INT, event] = events[HAS_INT, event] & ~(1 << column) | is_integer << column
-        at = skip_blanks(text, at, end)
-        if at >= end:
-            return at, MORE
-        if byte_at(text, at) == _CLOSE_OBJECT:
-            return at + 1, OK
-        if byte_at(text, at) != _COMMA:
-            return at, BAD
-        at = skip_blanks(text, at + 1, end)
-        if at >= end:
-            return at, MORE
-
-
 @compiled
 def _is_escaped(text: Text, at: int, end: int) -> bool:
     """Return whether a key has escapes. If it does, it may name any member once it is unescaped."""
@@ -229,6 +152,70 @@ def _is_escaped(text: Text, at: int, end: int) -> bool:
         run = plain_run(text, at)
         at += run
     return at < end
+
+
+@inlined
+def _next_key(text: Text, at: int, end: int, last: int, keys: Keys, in_args: bool) -> tuple[int, int, int, int]:
+    """Read from the end of a value, or from an opening bracket, up to the next value of the object.
+
+    Args:
+        text: the text.
+        at: the offset of that end.
+        end: end of the text.
+        last: row of the last key in the table of keys, or `FIRST`.
+        keys: the keys that were read in such objects.
+        in_args: whether the object is an event's args, and no event.
+
+    Returns:
+        A verdict, which is `CLOSED` if the object ends; the offset after what was read; the offset of the key's quote;
+        and its row.
+    """
+    row = find_key(text, at, end, last, keys)
+    if row != FIRST:
+        return OK, at + keys[row, LENGTH], at + keys[row, KEY], row
+    start, at = at, skip_blanks(text, at, end)
+    if at >= end:
+        return MORE, at, at, row
+    if byte_at(text, at) == _CLOSE_OBJECT:
+        return CLOSED, at + 1, at, row
+    if last != FIRST:
+        if byte_at(text, at) != _COMMA:
+            return BAD, at, at, row
+        at = skip_blanks(text, at + 1, end)
+        if at >= end:
+            return MORE, at, at, row
+    key = at
+    at, verdict, stop = key_end(text, at, end)
+    if verdict == OK:
+        length = stop - key - 1
+        meaning = _argument_column(text, key + 1, length) if in_args else _member(text, key + 1, length)
+        row = enter_key(text, start, key, at, last, meaning, _is_escaped(text, key + 1, stop), keys)
+    return verdict, at, key, row
+
+
+@inlined
+def _args_end(
+    text: Text, at: int, end: int, events: Table, event: int, keys: Keys, stack: Stack
+) -> tuple[int, int, int]:
+    """Read the object of args, and store those of its numbers that have a column.
+
+    Returns:
+        The object's end, a verdict, and the bits of those numbers.
+    """
+    at, last, has_int = at + 1, FIRST, 0
+    while True:
+        verdict, at, _, last = _next_key(text, at, end, last, keys, True)
+        if verdict != OK:
+            return at, OK if verdict == CLOSED else verdict, has_int
+        column, is_integer = keys[last, MEANING], False
+        if column != _OTHER:
+            at, number, is_integer = read_integer(text, at, end)
+            events[column, event] = number
+            has_int = has_int & ~(1 << column) | is_integer << column
+        if not is_integer:
+            at, verdict = value_end(text, at, end, stack)
+            if verdict != OK:
+                return at, verdict, has_int
 
 
 @inlined
@@ -242,51 +229,50 @@ def _add_to_rest(rest: Table, rest_count: int, event: int, start: int, end: int)
 
 
 @inlined
-def _store_number(text: Text, at: int, end: int, events: Table, event: int, member: int) -> bool:
-    """Store the number of an id or a time in its column; return False for a time that the column can't represent."""
+def _number_end(text: Text, at: int, end: int, events: Table, event: int, member: int) -> tuple[int, int]:
+    """Store the number of an id or a time in its column; return its end and its bit.
+
+    Returns the same offset and 0 for a number that the column can't represent.
+    """
     if member < TS:
-        number, is_integer = integer(text, at, end)
-        events[member - PID + PID_INT, event] = number
-        events[HAS_INT, event] |= is_integer << (member - PID + PID_INT)
-        return True
-    nanoseconds, decimals = _nanoseconds(text, at, end)
-    events[member - TS + TS_NS, event] = nanoseconds
+        column = member - PID + PID_INT
+        at, number, is_integer = read_integer(text, at, end)
+        events[column, event] = number
+        return at, is_integer << column
+    column = member - TS + TS_NS
+    at, nanoseconds, decimals = read_nanoseconds(text, at, end)
+    events[column, event] = nanoseconds
     events[member - TS + TS_DECIMALS, event] = decimals
-    events[HAS_INT, event] |= (decimals >= 0) << (member - TS + TS_NS)
-    return decimals >= 0
+    return at, (decimals >= 0) << column
 
 
 @inlined
 def _event_end(
-    text: Text, at: int, end: int, events: Table, event: int, rest: Table, rest_count: int, stack: Stack
+    text: Text, at: int, end: int, events: Table, event: int, rest: Table, rest_count: int, keys: Keys, stack: Stack
 ) -> tuple[int, int, int]:
     """Read an event that begins at `at`; return its end, a verdict, and the count of members without a column so far.
 
     That count exceeds the rows of `rest` if they do not suffice.
     """
     start, seen, ts_start, ts_end, is_metadata = at, 0, 0, 0, False
-    has_member, verbatim = 0, False
-    events[HAS_INT, event] = 0
-    at = skip_blanks(text, at + 1, end)
-    if at >= end:
-        return at, MORE, rest_count
-    empty = byte_at(text, at) == _CLOSE_OBJECT
-    while not empty:
-        key = at
-        at, verdict, stop = key_end(text, at, end)
+    has_int, has_member, verbatim = 0, 0, False
+    at, last = at + 1, FIRST
+    while True:
+        verdict, at, key, last = _next_key(text, at, end, last, keys[0], False)
+        if verdict == CLOSED:
+            break
         if verdict != OK:
             return at, verdict, rest_count
-        member, value, first = _member(text, key + 1, stop - key - 1), at, byte_at(text, at)
-        is_string, is_number = first == _QUOTE, first == _MINUS or _ZERO <= first <= _NINE
+        member, value, first, bits = keys[0, last, MEANING], at, byte_at(text, at), 0
         if member != _OTHER:
             verbatim |= seen >> member & 1 == 1
             seen |= 1 << member
             has_member &= ~(1 << member)  # the last of equal keys counts
-            events[HAS_INT, event] &= ~_INT_BITS[member]
-        else:
-            verbatim |= _is_escaped(text, key + 1, stop)
+            has_int &= ~_INT_BITS[member]
+        else:  # a key with escapes may name any member once it is unescaped
+            verbatim |= keys[0, last, IS_ESCAPED] != 0
         has_column = True
-        if member != _OTHER and member <= NAME and is_string:
+        if member != _OTHER and member <= NAME and first == _QUOTE:
             at, verdict, kind = string_end(text, at + 1, end)
             if verdict != OK:
                 return at, verdict, rest_count
@@ -298,43 +284,37 @@ def _event_end(
             at += 1
         else:
             if member == ARGS and first == _OPEN_OBJECT:
-                at, verdict = _args_end(text, at, end, events, event, stack)
+                at, verdict, bits = _args_end(text, at, end, events, event, keys[1], stack)
+            elif member >= PID and member != ARGS and (first == _MINUS or _ZERO <= first <= _NINE):
+                at, bits = _number_end(text, at, end, events, event, member)
+                has_column = bits != 0 or member < TS
+                verbatim |= not has_column
+                if not bits:
+                    at, verdict = value_end(text, at, end, stack)
             else:
+                has_column = member == ARGS or (PID <= member <= ID and first == _QUOTE)
                 at, verdict = value_end(text, at, end, stack)
             if verdict != OK:
                 return at, verdict, rest_count
+            has_int |= bits
             if PID <= member <= ARGS:
                 events[SPANS + 2 * member, event] = value
                 events[SPANS + 2 * member + 1, event] = at
-            if member >= PID and member != ARGS and is_number:
-                has_column = _store_number(text, value, at, events, event, member)
-                verbatim |= not has_column
-                if member == TS:
-                    ts_start, ts_end = key, at
-            else:
-                has_column = member == ARGS or (PID <= member <= ID and is_string)
+            if member == TS:
+                ts_start, ts_end = key, at
         if has_column:
             has_member |= 1 << member
         else:
             rest_count = _add_to_rest(rest, rest_count, event, key, at)
-        at = skip_blanks(text, at, end)
-        if at >= end:
-            return at, MORE, rest_count
-        if byte_at(text, at) == _CLOSE_OBJECT:
-            break
-        if byte_at(text, at) != _COMMA:
-            return at, BAD, rest_count
-        at = skip_blanks(text, at + 1, end)
-        if at >= end:
-            return at, MORE, rest_count
-    if is_metadata and events[HAS_INT, event] >> TS_NS & 1:  # metadata has no time, even if it has a ts
-        events[HAS_INT, event] &= ~(1 << TS_NS)
+    if is_metadata and has_int >> TS_NS & 1:  # metadata has no time, even if it has a ts
+        has_int &= ~(1 << TS_NS)
         rest_count = _add_to_rest(rest, rest_count, event, ts_start, ts_end)
+    events[HAS_INT, event] = has_int
     events[HAS_MEMBER, event] = has_member
     events[VERBATIM, event] = verbatim
     events[START, event] = start
-    events[END, event] = at + 1
-    return at + 1, OK, rest_count
+    events[END, event] = at
+    return at, OK, rest_count
 
 
 @compiled
@@ -349,7 +329,7 @@ def _opens_events(text: Text, at: int, end: int) -> bool:
 
 @compiled
 def scan(
-    text: Text, at: int, end: int, state: int, events: Table, rest: Table, stack: Stack
+    text: Text, at: int, end: int, state: int, events: Table, rest: Table, keys: Keys, stack: Stack
 ) -> tuple[int, int, int, int, int, int, int, int]:
     """Read elements of an array of events until the array or the text ends, a table is full, or the text is damaged.
 
@@ -360,6 +340,7 @@ def scan(
         state: one of the states, at `at`.
         events: table to fill with the columns of each event.
         rest: table to fill, a row for each member of an event that has no column.
+        keys: memory for the keys of events and of their args.
         stack: memory for `value_end`.
 
     Returns:
@@ -382,7 +363,7 @@ def scan(
         if event == events.shape[1]:
             return event, rest_count, non_events, first_non_event, start, FULL, state, at
         if byte == _OPEN_OBJECT:
-            at, verdict, new_count = _event_end(text, at, end, events, event, rest, rest_count, stack)
+            at, verdict, new_count = _event_end(text, at, end, events, event, rest, rest_count, keys, stack)
             if verdict == OK and new_count > rest.shape[0]:
                 verdict = FULL
             if verdict == OK:

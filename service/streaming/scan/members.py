@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from service.streaming.buffers import characters_of, starts_of
 from service.streaming.scan.compiled import compiled
-from service.streaming.scan.events import integer
 from service.streaming.scan.grammar import OK, Stack, Text, key_end, new_stack, skip_blanks, value_end
 from service.streaming.scan.machine import PADDING, byte_at
+from service.streaming.scan.numbers import read_integer
 
 _COMMA, _BACKSLASH = b",\\"
 _OPEN_OBJECT, _CLOSE_OBJECT = b"{}"
@@ -71,7 +71,7 @@ def _read_object(
         if verdict != OK or index < -1:
             return False
         if index >= 0:
-            value, is_integer = integer(text, start, at)
+            _, value, is_integer = read_integer(text, start, end)
             if not is_integer or has[row, index]:
                 return False
             values[row, index], has[row, index] = value, True
