@@ -5,7 +5,7 @@ from enum import StrEnum
 from io import BufferedReader
 from typing import Protocol
 
-from isal import isal_zlib
+from isal import igzip_lib
 
 from service.streaming.source import HEAD_SIZE
 from service.streaming.zstandard import zstd
@@ -15,7 +15,7 @@ READ_SIZE = 1 << 16
 PIECE_SIZE = 1 << 16  # small enough that a piece and its events fit in the CPU cache
 _GZIP_TRAILER_SIZE = 8  # a checksum and the size of the content
 
-_GzipError: type[Exception] = isal_zlib.error  # type: ignore[assignment] # the stub declares the class as an instance
+_GzipError: type[Exception] = igzip_lib.error  # type: ignore[assignment] # the stub declares the class as an instance
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # at offset 1; pzstd files start with such a frame
@@ -73,45 +73,44 @@ class GzipDecoder:
     """Decoder of gzip files with one or more members and optional zero padding (RFC 1952, section 2.2)."""
 
     def __init__(self) -> None:
-        self._member = isal_zlib.decompressobj(wbits=31)
-        self._member_ended = False
+        self._member = _new_member()
         self._consumed = 0
 
     def decode(self, chunk: bytes) -> Iterator[bytes]:
         """Yield the plain bytes; raises `BadCompression` with the offset in the compressed stream."""
         self._consumed += len(chunk)
-        while chunk:
-            if self._member_ended:
-                chunk = self._next_member(chunk)
+        size = len(chunk)
+        while chunk or not self._member.needs_input:
+            if self._member.eof:
+                chunk = (self._member.unused_data + chunk).lstrip(b"\0")
                 if not chunk:
                     return
+                self._start_member(chunk)
             try:
                 piece = self._member.decompress(chunk, PIECE_SIZE)
             except _GzipError as error:
-                offset = self._consumed - len(chunk)
+                offset = self._consumed - size
                 raise BadCompression(
-                    f"The gzip stream is damaged in the {len(chunk)} bytes after byte {offset}: {error}.",
-                    offset=offset,
+                    f"The gzip stream is damaged in the {size} bytes after byte {offset}: {error}.", offset=offset
                 ) from error
+            chunk = b""
             if piece:
                 yield piece
-            self._member_ended = self._member.eof
-            chunk = self._member.unused_data if self._member_ended else self._member.unconsumed_tail
 
-    def _next_member(self, chunk: bytes) -> bytes:
-        chunk = chunk.lstrip(b"\0")
-        if chunk and not _GZIP_MAGIC.startswith(chunk[:2]):
+    def _start_member(self, chunk: bytes) -> None:
+        if not _GZIP_MAGIC.startswith(chunk[:2]):
             offset = self._consumed - len(chunk)
             raise BadCompression(f"No gzip member starts at byte {offset}, after a complete one.", offset=offset)
-        if chunk:
-            self._member = isal_zlib.decompressobj(wbits=31)
-            self._member_ended = False
-        return chunk
+        self._member = _new_member()
 
     def flush(self) -> None:
         """Raise `Truncated` if the last member is incomplete."""
-        if not self._member_ended:
+        if not self._member.eof:
             raise Truncated(f"The gzip stream ends at byte {self._consumed}, before its end.", offset=self._consumed)
+
+
+def _new_member() -> igzip_lib.IgzipDecompressor:
+    return igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
 
 
 class ZstdDecoder:
