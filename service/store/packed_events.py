@@ -90,9 +90,9 @@ class PackedEvents:
         """Return the events from index `first` to before `last`."""
         return PackedEvents(self.batch.slice(first, last - first), self.least, self.times[first:last])
 
-    def column(self, name: str) -> pa.Array | None:
-        """Return a column of `batch`; None if no event has a value in it."""
-        return self.batch[name] if name in self.batch.schema.names else None
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the columns of `batch` by name."""
+        return dict(zip(self.batch.schema.names, self.batch.columns, strict=True))
 
 
 Placed = tuple[PackedEvents, Ints]
@@ -125,7 +125,7 @@ class _Joined:
     """Pieces that become a table of `count` events."""
 
     def __init__(self, pieces: Sequence[Placed]) -> None:
-        self._pieces = pieces
+        self._pieces = [(events.columns(), events.least, rows) for events, rows in pieces]
         self.count = sum(len(rows) for _, rows in pieces)
 
     @property
@@ -138,8 +138,8 @@ class _Joined:
     def table(self) -> pa.Table:
         """Return the table."""
         has = np.empty(self.count, np.uint32)
-        for events, rows in self._pieces:
-            has[rows] = events.batch[_HAS].to_numpy()
+        for packed, _, rows in self._pieces:
+            has[rows] = numbers_of(packed[_HAS])
         some, every = np.bitwise_or.reduce(has), np.bitwise_and.reduce(has)
         columns = []
         for bit, field in enumerate(SCHEMA):
@@ -155,9 +155,9 @@ class _Joined:
 
     def _columns(self, name: str) -> Iterator[tuple[pa.Array, int, Ints]]:
         """Yield the packed column of each piece that has it, with its least integer and its rows."""
-        for events, rows in self._pieces:
-            if (column := events.column(name)) is not None:
-                yield column, events.least.get(name, 0), rows
+        for packed, least, rows in self._pieces:
+            if name in packed:
+                yield packed[name], least.get(name, 0), rows
 
     def _column(self, field: pa.Field, valid: pa.Buffer | None) -> pa.Array:
         if field.type == _TEXT:
