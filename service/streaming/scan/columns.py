@@ -47,7 +47,11 @@ from service.trace.summary import GPU_CATEGORIES
 from service.trace.text import decoded
 from service.trace.time import is_time, to_ns
 
-_SLOTS_EACH = 4  # size of the hash table, as a multiple of the number of words
+_SLOTS_EACH = 4  # size of the hash table, as a multiple of the number of events
+_CODES = DUR_DECIMALS + 1  # first of the rows of flags of the members from PH to ID
+_ARGS = _CODES + ID + 1
+_REST = _ARGS + 1
+_VERBATIM = _REST + 1
 _STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # a stream as tid, written before April 2022
 _OPEN, _COMMA, _CLOSE, _BACKSLASH = b"{,}\\"
 Ints = npt.NDArray[np.int64]
@@ -78,21 +82,18 @@ def _equal(text: Text, left: int, right: int, length: int) -> bool:
 
 
 @compiled
-def _encode(
-    text: Text, events: Table, count: int, member: int, codes: Any, slots: Any, words: Any, *, skip_ints: bool
-) -> int:
+def _encode(text: Text, events: Table, count: int, member: int, codes: Any, slots: Any, words: Any) -> int:
     """Number the distinct texts of a member in order of appearance, and return how many there are.
 
-    `codes` gets the number of each event's text, and -1 for an event without the member. With `skip_ints`, an event
-    whose member has a value in its integer column gets -1, too. `words` gets the first event of each distinct text.
+    `codes` gets the number of each event's text, and -1 for an event without the member or with its value in an integer
+    column. `words` gets the first event of each distinct text.
     """
     slots[:] = -1
     start, end, known = SPANS + 2 * member, SPANS + 2 * member + 1, 0
+    int_bit = 1 << member - PID + PID_INT if member >= PID else 0
     for event in range(count):
         codes[event] = -1
-        if not events[HAS_MEMBER, event] >> member & 1:
-            continue
-        if skip_ints and events[HAS_INT, event] >> (member - PID + PID_INT) & 1:
+        if not events[HAS_MEMBER, event] >> member & 1 or events[HAS_INT, event] & int_bit:
             continue
         at, length = events[start, event], events[end, event] - events[start, event]
         slot = _hash(text, at, at + length) & (slots.size - 1)
@@ -107,19 +108,6 @@ def _encode(
             known += 1
         codes[event] = slots[slot]
     return known
-
-
-@compiled
-def _gather_spans(text: Text, spans: Table, offsets: Any, out: Text) -> bool:
-    """Write pieces of the text one after the other; return whether any has a backslash."""
-    to, escaped = 0, False
-    for row in range(len(spans)):
-        offsets[row] = to
-        to = _copy(text, spans[row, 0], spans[row, 1], out, to)
-        for at in range(offsets[row], to):
-            escaped |= byte_at(out, at) == _BACKSLASH
-    offsets[len(spans)] = to
-    return escaped
 
 
 @compiled
@@ -142,17 +130,18 @@ def _args_length(events: Table, count: int) -> int:
 
 
 @compiled
-def _gather_args(text: Text, events: Table, count: int, offsets: Any, out: Text) -> None:
+def _gather_args(text: Text, events: Table, count: int, starts: Any, has: Any, out: Text) -> None:
     to = 0
     for event in range(count):
-        offsets[event] = to
-        if events[HAS_MEMBER, event] >> ARGS & 1:
+        starts[event], has[event] = to, events[HAS_MEMBER, event] >> ARGS & 1
+        if has[event]:
             to = _copy(text, events[SPANS + 2 * ARGS, event], events[SPANS + 2 * ARGS + 1, event], out, to)
-    offsets[count] = to
+    starts[count] = to
 
 
 @compiled
-def _rest_length(events: Table, count: int, rest: Table, members: int) -> int:
+def _rest_length(events: Table, count: int, rest: Table) -> int:
+    members = len(rest)
     length = 2 * members  # a bracket or comma before each member, and a bracket after some
     for event in range(count):
         if events[VERBATIM, event]:
@@ -164,13 +153,11 @@ def _rest_length(events: Table, count: int, rest: Table, members: int) -> int:
 
 
 @compiled
-def _gather_rest(
-    text: Text, events: Table, count: int, rest: Table, members: int, offsets: Any, has: Any, out: Text
-) -> None:
+def _gather_rest(text: Text, events: Table, count: int, rest: Table, starts: Any, has: Any, out: Text) -> None:
     """Write, for each event, the JSON object of its members without a column, or the whole text if it is verbatim."""
-    to, member = 0, 0
+    to, member, members = 0, 0, len(rest)
     for event in range(count):
-        offsets[event] = to
+        starts[event] = to
         first = to
         while member < members and rest[member, 0] == event:
             if not events[VERBATIM, event]:
@@ -183,28 +170,76 @@ def _gather_rest(
             out[to] = _CLOSE
             to += 1
         has[event] = to > first
-    offsets[count] = to
+    starts[count] = to
 
 
 @compiled
-def _split(events: Table, count: int, decimals: Any, valid: Any) -> None:
-    """Write the decimals of times in few bytes, and flags of the numbers that events have.
+def _fill(
+    text: Text, events: Table, count: int, rest: Table, slots: Any, words: Any, known: Ints, values: Table,
+    decimals: Any, codes: Any, starts: Any, args: Text, others: Text, valid: Any,
+) -> None:  # fmt: skip
+    """Fill all columns: one call, since each one releases Python's lock and waits for it again.
 
     Args:
+        text: the scanned text.
         events: the table of events.
         count: number of its events.
-        decimals: gets a row for each of `TS_DECIMALS` and `DUR_DECIMALS`.
-        valid: gets a row of flags for each number, from `PID_INT` to `BYTES`, and then those of `decimals`, which lack
-            unusual notations.
+        rest: the table of members without a column.
+        slots: memory for a hash table.
+        words: gets, in a row for each of the members from `PH` to `ID`, the first event of each distinct text.
+        known: gets the numbers of distinct texts.
+        values: gets the numbers, in a row for each of the columns from `PID_INT` to `BYTES`.
+        decimals: gets those of `TS_DECIMALS` and `DUR_DECIMALS`.
+        codes: gets, in a row for each of the members from `PH` to `ID`, the number of each event's text; 0 for none.
+        starts: gets where the args of each event begin in `args`, and what has no column in `others`.
+        args: gets the texts of args.
+        others: gets the texts of members without a column.
+        valid: gets flags of the events that have a value, in a row for each of `values`, `decimals`, `codes` and
+            `starts`, and of those that are verbatim. Times in unusual notations have no decimals.
     """
     for column in range(BYTES + 1):
         for event in range(count):
+            values[column, event] = events[column, event]
             valid[column, event] = events[HAS_INT, event] >> column & 1
     for index in range(2):
         for event in range(count):
             number = events[TS_DECIMALS + index, event]
             decimals[index, event] = number
             valid[TS_DECIMALS + index, event] = number >= 0 and events[HAS_INT, event] >> (TS_NS + index) & 1
+    for member in range(PH, ID + 1):
+        known[member] = _encode(text, events, count, member, codes[member], slots, words[member])
+        for event in range(count):
+            valid[_CODES + member, event] = codes[member, event] >= 0
+            codes[member, event] = max(codes[member, event], 0)  # see `word_column`
+    _gather_args(text, events, count, starts[0], valid[_ARGS], args)
+    _gather_rest(text, events, count, rest, starts[1], valid[_REST], others)
+    for event in range(count):
+        valid[_VERBATIM, event] = events[VERBATIM, event]
+
+
+@compiled
+def _words_length(events: Table, words: Any, known: Ints) -> int:
+    length = 0
+    for member in range(PH, ID + 1):
+        for index in range(known[member]):
+            event = words[member, index]
+            length += events[SPANS + 2 * member + 1, event] - events[SPANS + 2 * member, event]
+    return length
+
+
+@compiled
+def _gather_words(text: Text, events: Table, words: Any, known: Ints, starts: Any, escaped: Any, out: Text) -> None:
+    """Write the distinct texts of all members one after the other; flag the members that have backslashes in them."""
+    to = 0
+    for member in range(PH, ID + 1):
+        first = to
+        for index in range(known[member]):
+            event = words[member, index]
+            starts[member, index] = to
+            to = _copy(text, events[SPANS + 2 * member, event], events[SPANS + 2 * member + 1, event], out, to)
+        starts[member, known[member]] = to
+        for at in range(first, to):
+            escaped[member] |= byte_at(out, at) == _BACKSLASH
 
 
 class Builder:
@@ -212,7 +247,8 @@ class Builder:
 
     def __init__(self) -> None:
         self._slots = np.zeros(_SLOTS_EACH << (ROOM - 1).bit_length(), np.int32)
-        self._words = np.zeros(ROOM, np.int64)
+        self._words = np.zeros((ID + 1, ROOM), np.int64)
+        self._known = np.zeros(ID + 1, np.int64)
 
     def batch(self, text: Text, events: Table, count: int, rest: Table) -> pa.RecordBatch:
         """Build the columns of scanned events.
@@ -226,64 +262,73 @@ class Builder:
         Returns:
             A batch of `SCHEMA`, in the order of the text; `position` counts from 0.
         """
-        is_verbatim = events[VERBATIM, :count] != 0
-        for event in np.flatnonzero(is_verbatim):
+        for event in np.flatnonzero(events[VERBATIM, :count]):
             _keep_times(text, events[:, event])
-        values, decimals = events[: BYTES + 1, :count].copy(), np.empty((2, count), np.int8)
-        valid = np.empty((DUR_DECIMALS + 1, count), np.bool_)
-        _split(events, count, decimals, valid)
-        cat, tid_text = (
-            self._words_of(text, events, count, CAT),
-            self._words_of(text, events, count, TID, skip_ints=True),
-        )
-        _place(values, valid, cat, tid_text)
+        slots = self._slots[: _SLOTS_EACH << (count - 1).bit_length()]
+        values, decimals = np.empty((BYTES + 1, count), np.int64), np.empty((2, count), np.int8)
+        codes, starts = np.empty((ID + 1, count), np.int32), np.empty((2, count + 1), np.int32)
+        args = np.empty(_args_length(events, count) + PADDING, np.uint8)
+        others = np.empty(_rest_length(events, count, rest) + PADDING, np.uint8)
+        valid = np.empty((_VERBATIM + 1, count), np.bool_)
+        _fill(
+            text, events, count, rest, slots, self._words, self._known, values, decimals, codes, starts, args, others,
+            valid,
+        )  # fmt: skip
+        words = self._distinct(text, events)
+        _place(values, valid, codes, words)
+        bits = [pa.py_buffer(row) for row in np.packbits(valid, axis=1, bitorder="little")]
 
         def ints(column: int) -> pa.Array:
-            return _nullable(values[column], valid[column])
+            return _array(pa.int64(), values[column], bits[column])
 
         def digits(column: int) -> pa.Array:
-            return _nullable(decimals[column - TS_DECIMALS], valid[column])
+            return _array(pa.int8(), decimals[column - TS_DECIMALS], bits[column])
+
+        def member(of: int) -> pa.DictionaryArray:
+            return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes[of], bits[_CODES + of]), words[of])
 
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.arange(count)),
-                self._words_of(text, events, count, PH),
-                cat,
-                self._words_of(text, events, count, NAME),
+                member(PH),
+                member(CAT),
+                member(NAME),
                 ints(PID_INT),
-                self._words_of(text, events, count, PID, skip_ints=True),
+                member(PID),
                 ints(TID_INT),
-                tid_text,
+                member(TID),
                 ints(TS_NS),
                 digits(TS_DECIMALS),
                 ints(DUR_NS),
                 digits(DUR_DECIMALS),
                 ints(ID_INT),
-                self._words_of(text, events, count, ID, skip_ints=True),
+                member(ID),
                 ints(DEVICE),
                 ints(STREAM),
                 ints(CORRELATION),
                 ints(EXTERNAL_ID),
                 ints(BYTES),
-                _args(text, events, count),
-                _rest(text, events, count, rest),
-                pa.Array.from_buffers(pa.bool_(), count, [None, _bits(is_verbatim)]),
+                pa.StringArray.from_buffers(count, pa.py_buffer(starts[0]), pa.py_buffer(args), bits[_ARGS]),
+                pa.StringArray.from_buffers(count, pa.py_buffer(starts[1]), pa.py_buffer(others), bits[_REST]),
+                pa.Array.from_buffers(pa.bool_(), count, [None, bits[_VERBATIM]]),
             ],
             schema=SCHEMA,
         )
 
-    def _words_of(
-        self, text: Text, events: Table, count: int, member: int, *, skip_ints: bool = False
-    ) -> pa.DictionaryArray:
-        codes = np.empty(count, np.int32)
-        slots = self._slots[: _SLOTS_EACH << (count - 1).bit_length()]
-        known = _encode(text, events, count, member, codes, slots, self._words, skip_ints=skip_ints)
-        first, end = SPANS + 2 * member, SPANS + 2 * member + 2
-        spans = np.ascontiguousarray(events[first:end, self._words[:known]].T)
-        words = _pieces(text, spans, is_raw=member >= PID)
-        valid = codes >= 0
-        np.maximum(codes, 0, out=codes)  # see `word_column`
-        return pa.DictionaryArray.from_arrays(_nullable(codes, valid), words)
+    def _distinct(self, text: Text, events: Table) -> list[pa.StringArray]:
+        """Return the distinct texts of each of the members from `PH` to `ID`, of which names are decoded."""
+        out = np.empty(_words_length(events, self._words, self._known) + PADDING, np.uint8)
+        starts = np.empty((ID + 1, int(self._known.max()) + 1), np.int32)
+        escaped = np.zeros(ID + 1, np.bool_)
+        _gather_words(text, events, self._words, self._known, starts, escaped, out)
+        words = []
+        for member, count in enumerate(self._known.tolist()):
+            texts = pa.StringArray.from_buffers(count, pa.py_buffer(starts[member]), pa.py_buffer(out))
+            if escaped[member] and member < PID:  # others are JSON texts
+                bounds = zip(starts[member, :count].tolist(), starts[member, 1 : count + 1].tolist(), strict=True)
+                texts = pa.array([decoded(out[start:end].tobytes()) for start, end in bounds], pa.string())
+            words.append(texts)
+        return words
 
 
 def _keep_times(text: Text, event: Ints) -> None:
@@ -303,61 +348,23 @@ def _decimal(number: str) -> Decimal | None:
         return None
 
 
-def _nullable(values: npt.NDArray[Any], valid: Flags) -> pa.Array:
+def _array(type_: pa.DataType, values: npt.NDArray[Any], valid: pa.Buffer) -> pa.Array:
     """Return an array of the values, which are not copied."""
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [_bits(valid), pa.py_buffer(values)])
+    return pa.Array.from_buffers(type_, len(values), [valid, pa.py_buffer(values)])
 
 
-def _bits(valid: Flags) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
-
-
-def _place(values: Table, valid: Flags, cat: pa.DictionaryArray, tid_text: pa.DictionaryArray) -> None:
+def _place(values: Table, valid: Flags, codes: Any, words: Sequence[pa.StringArray]) -> None:
     """Take the device and the stream of GPU work that lacks them in its args from its pid and tid."""
-    on_gpu = _chosen(cat, [word in GPU_CATEGORIES for word in cat.dictionary.to_pylist()])
+    is_gpu = np.array([word in GPU_CATEGORIES for word in words[CAT].to_pylist()])
+    if not is_gpu.any():
+        return
+    on_gpu = is_gpu[codes[CAT]] & valid[_CODES + CAT]
     if not (on_gpu & ~(valid[DEVICE] & valid[STREAM])).any():
         return
     for column, source in ((DEVICE, PID_INT), (STREAM, TID_INT)):
         lacking = on_gpu & ~valid[column] & valid[source]
         values[column, lacking], valid[column, lacking] = values[source, lacking], True
-    named = [_STREAM.fullmatch(word) for word in tid_text.dictionary.to_pylist()]
-    numbers = np.array([int(match[1]) if match else 0 for match in named] or [0])
-    lacking = on_gpu & ~valid[STREAM] & _chosen(tid_text, [match is not None for match in named])
-    values[STREAM, lacking] = numbers[tid_text.indices.fill_null(0).to_numpy()[lacking]]
-    valid[STREAM, lacking] = True
-
-
-def _chosen(words: pa.DictionaryArray, chosen: Sequence[bool]) -> Flags:
-    """Flag the rows with a chosen word; `chosen` has a flag for each word of the dictionary."""
-    codes = words.indices.fill_null(len(chosen)).to_numpy()
-    flags: Flags = np.array([*chosen, False])[codes]
-    return flags
-
-
-def _pieces(text: Text, spans: Table, *, is_raw: bool) -> pa.StringArray:
-    """Return pieces of the text, which are JSON texts (`is_raw`) or the insides of JSON strings, which are decoded."""
-    out = np.empty(int((spans[:, 1] - spans[:, 0]).sum()) + PADDING, np.uint8)
-    offsets = np.empty(len(spans) + 1, np.int32)
-    escaped = _gather_spans(text, spans, offsets, out)
-    if escaped and not is_raw:
-        return pa.array([decoded(text[start:end].tobytes()) for start, end in spans.tolist()], pa.string())
-    return pa.StringArray.from_buffers(len(spans), pa.py_buffer(offsets), pa.py_buffer(out))
-
-
-def _args(text: Text, events: Table, count: int) -> pa.Array:
-    out = np.empty(_args_length(events, count) + PADDING, np.uint8)
-    offsets = np.empty(count + 1, np.int32)
-    _gather_args(text, events, count, offsets, out)
-    return _strings(events[HAS_MEMBER, :count] >> ARGS & 1 == 1, offsets, out)
-
-
-def _rest(text: Text, events: Table, count: int, rest: Table) -> pa.Array:
-    members = len(rest)
-    out = np.empty(_rest_length(events, count, rest, members) + PADDING, np.uint8)
-    offsets, has = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
-    _gather_rest(text, events, count, rest, members, offsets, has, out)
-    return _strings(has, offsets, out)
-
-
-def _strings(valid: Flags, offsets: npt.NDArray[np.int32], text: Text) -> pa.Array:
-    return pa.StringArray.from_buffers(len(valid), pa.py_buffer(offsets), pa.py_buffer(text), _bits(valid))
+    named = [_STREAM.fullmatch(word) for word in words[TID].to_pylist()]
+    numbers = np.array([int(match[1]) if match else -1 for match in named] or [-1])[codes[TID]]
+    lacking = on_gpu & ~valid[STREAM] & valid[_CODES + TID] & (numbers >= 0)
+    values[STREAM, lacking], valid[STREAM, lacking] = numbers[lacking], True
