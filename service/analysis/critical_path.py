@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from service.analysis.facts.host import IS_OP
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Parameters, Question, Tables
 from service.analysis.table import RANK, count, ns, pct, table_of, word
+from service.trace.summary import OPERATOR_CATEGORIES, is_launch
 
 KIND = word(
     "kind",
@@ -82,7 +82,7 @@ def missing(scope: Scope) -> str | None:
     """Return a reason if the trace does not have both host events and work on a device."""
     if reason := scope.no_work_reason:
         return reason
-    has_host = scope.has_event(f"ph = 'X' AND ({IS_OP} OR {scope.is_call})")
+    has_host = scope.has_slice_of(lambda category: category in OPERATOR_CATEGORIES or is_launch(category))
     return None if has_host else "Neither operators nor calls of a runtime are in this trace."
 
 

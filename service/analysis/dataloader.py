@@ -40,7 +40,7 @@ WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{loading}} ORDER BY name,
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """Return the time that each step and loader waits for data, and the part of it in which no device works."""
     activity = activity_of(scope, parameters.rules, categories=False)
-    windows = windows_of(activity, parameters)
+    windows = windows_of(scope, activity, parameters)
     calls = scope.table(_CALLS.format(loading=scope.name_matches(LOADING)))
     starts, ends = (calls[name].to_numpy() for name in ("start_ns", "end_ns"))
     loading, working = Coverage(starts, ends), activity.work.coverage()

@@ -60,7 +60,7 @@ def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """Return the properties and the utilization of each GPU during the steps."""
     with kernel_shapes(scope):
         activity = activity_of(scope, parameters.rules, categories=False)
-        windows = windows_of(activity, parameters)
+        windows = windows_of(scope, activity, parameters)
         scope.define_device_events()
     first, last = int(windows.starts[0]), int(windows.ends[-1])
     kernels = _Kernels(_timed_kernels(scope, parameters), first, last)

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from service.analysis.facts.attribution import ATTRIBUTION, attribution_of
 from service.analysis.facts.deviations import squared_deviations
-from service.analysis.facts.intervals import Ints, clamp_int64, durations_of, group_rows, merge_intervals, percentage
+from service.analysis.facts.intervals import clamp_int64, group_rows, percentage
 from service.analysis.facts.kernel_shapes import kernel_shapes, with_shapes
 from service.analysis.facts.scope import Scope
+from service.analysis.facts.work_times import work_times
 from service.analysis.kernel_totals import NAMES, TOTAL_KERNELS, TOTAL_TYPES, joined, names_of
 from service.analysis.question import Question, Tables, WorkParameters
 from service.analysis.table import (
@@ -18,7 +19,6 @@ from service.analysis.table import (
     RANK,
     Column,
     Columns,
-    codes,
     count,
     ns,
     number,
@@ -75,7 +75,7 @@ _NAMED = ("COMP", "COMM", "MEM")
 _WORK = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT
-    position, device, type, kind = 'kernel' AS is_kernel, start_ns, end_ns, dur_ns, hash(name) AS name_hash, shape,
+    position, device, type, kind = 'kernel' AS is_kernel, dur_ns, hash(name) AS name_hash, shape,
     operator_row
 FROM {work}
 """
@@ -164,7 +164,7 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
         columns=f"CASE WHEN slot > $top THEN 'others' ELSE any_value(name) END AS name, {columns}",
     )
     return {
-        "types": table_of_rows(TYPES, _at_once(scope)),
+        "types": table_of_rows(TYPES, _at_once(scope, parameters)),
         "kernels": _ranked(KERNELS, scope, scope.table(kernels, top=parameters.top)),
         "configurations": _ranked(CONFIGURATIONS, scope, scope.table(configurations, top=parameters.top)),
         "attribution": attribution_of(scope),
@@ -196,36 +196,24 @@ def _ranked(columns: Columns, scope: Scope, table: pa.Table) -> pa.Table:
     return table_of(columns, table.append_column("rank", pa.array([scope.rank] * len(table), pa.int64())))
 
 
-def _at_once(scope: Scope) -> list[list[Any]]:
+def _at_once(scope: Scope, parameters: KernelParameters) -> list[list[Any]]:
     """Return the time in which each combination of types runs, on each device."""
-    work = scope.table("SELECT device, type, start_ns, end_ns FROM launched")
-    kinds, starts, ends = codes(work["type"], _NAMED), work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    from service.analysis.facts.unions import lengths_of_sets  # noqa: PLC0415 - loads numba, which the server does without
+
+    work = work_times(scope, parameters)
+    named = np.where(work.types < len(_NAMED), work.types, -1).astype(np.int8)
     rows: list[list[Any]] = []
-    for (device,), members in group_rows(work["device"]):
-        times = _combined(kinds[members], starts[members], ends[members])
+    for (device,), members in group_rows(work.devices):
+        lengths = lengths_of_sets(work.starts[members], work.ends[members], named[members], len(_NAMED)).tolist()
+        times = {_running(state): time for state, time in enumerate(lengths) if state and time}
         for running, time in sorted(times.items(), key=lambda item: -item[1]):
             rows.append([scope.rank, device, running, clamp_int64(time), percentage(time, sum(times.values()))])
     return rows
 
 
-def _combined(kinds: Ints, starts: Ints, ends: Ints) -> dict[str, int]:
-    """Return the time in ns in which exactly the types of a combination run, for each combination that occurs."""
-    edges, changes = [], []
-    for kind in range(len(_NAMED)):
-        for times, change in zip(merge_intervals(starts[kinds == kind], ends[kinds == kind]), (1, -1), strict=True):
-            edges.append(times)
-            changes.append(np.full(len(times), change << kind))
-    at = np.concatenate(edges)
-    order = np.argsort(at, kind="stable")
-    at, running = at[order], np.cumsum(np.concatenate(changes)[order])[:-1]
-    lengths = {
-        state: int(durations_of(at[:-1], at[1:])[running == state].sum()) for state in range(1, 1 << len(_NAMED))
-    }
-    return {
-        " + ".join(name for kind, name in enumerate(_NAMED) if state >> kind & 1): time
-        for state, time in lengths.items()
-        if time
-    }
+def _running(state: int) -> str:
+    """Return the names of the types in a set, which are the bits of a number."""
+    return " + ".join(name for kind, name in enumerate(_NAMED) if state >> kind & 1)
 
 
 def missing(scope: Scope) -> str | None:

@@ -160,7 +160,7 @@ def _statistics(values: Doubles) -> list[int | float | None]:
 
 def missing(scope: Scope) -> str | None:
     """Return a reason if the trace has no copies or memsets."""
-    has_transfers = scope.has_event("ph = 'X' AND cat IN ('gpu_memcpy', 'Memcpy', 'gpu_memset', 'Memset')")
+    has_transfers = scope.has_slice_of(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset").__contains__)
     return None if has_transfers else "No copies or memsets of a GPU are in this trace."
 
 

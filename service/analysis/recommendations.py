@@ -1,6 +1,5 @@
 """What should be done next?"""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -48,10 +47,10 @@ from service.analysis.facts.run_checks import RunWaits, run_checks
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.step_windows import StepParameters, Windows, windows_of
 from service.analysis.question import Question, Tables, WorkParameters, concatenated
-from service.analysis.steps import by_priority
+from service.analysis.steps import by_priority, time_by_category
 from service.analysis.steps import missing as missing_steps
 from service.formats.names import listed
-from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES
+from service.trace.summary import OP_CATEGORIES, is_launch
 
 if TYPE_CHECKING:
     from service.analysis.facts.slices import Slices  # loads numba, which descriptions of questions do without
@@ -139,13 +138,16 @@ def _times_without_kernels(scope: Scope, windows: Windows) -> dict[str, int]:
 
     Annotations say nothing about what the host does, and synchronizing calls wait.
     """
+    from service.analysis.facts.slices import BY_NAME  # noqa: PLC0415 - loads numba, which the server does without
+
     activity, slices = activity_of(scope, "exact"), scope.slices()
-    is_op = slices.of_categories(("cpu_op", "Operator").__contains__)
-    is_op &= slices.host_named(lambda name: category_of(name, "exact") == CPU_EXEC)
-    is_call = slices.of_categories(lambda category: re.fullmatch(LAUNCH_PATTERN, category))
-    is_call &= slices.host_named(lambda name: "Synchronize" not in name)
-    host = slices.host
-    active = Coverage(host.starts[is_op | is_call], host.ends[is_op | is_call])
+    operates = [category_of(name, "exact") == CPU_EXEC for name in slices.names]
+    calls = ["Synchronize" not in name for name in slices.names]
+    active = Coverage.none()
+    for has_category, has_name in ((("cpu_op", "Operator").__contains__, operates), (is_launch, calls)):
+        groups = [BY_NAME if has_category(category) else -1 for category in slices.categories]
+        [cover] = slices.unions(groups, [*(0 if named else -1 for named in has_name), -1], 1)
+        active = active.with_more(cover)
     covers = {
         "kernels": activity.work.only(np.isin(activity.categories, (KERNEL, COMMUNICATION))).coverage(),
         "copies": activity.covers[MEMCPY].with_more(activity.covers[MEMSET]),
@@ -204,9 +206,10 @@ def _steps(scope: Scope, parameters: StepParameters) -> tuple[Windows, list[Ints
     Only kernels are copied, so the memory of all other work is freed on return.
     """
     activity = activity_of(scope, parameters.rules)
-    windows = windows_of(activity, parameters)
+    windows = windows_of(scope, activity, parameters)
     chosen = np.isin(activity.categories, (KERNEL, COMMUNICATION))
-    return windows, by_priority(windows, activity.covers), activity.work.only(chosen), activity.devices[chosen]
+    lengths = time_by_category(scope, activity, parameters)
+    return windows, lengths, activity.work.only(chosen), activity.devices[chosen]
 
 
 def _of_steps(scope: Scope, windows: Windows, lengths: list[Ints], parameters: StepParameters) -> Iterator[Check]:

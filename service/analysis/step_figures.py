@@ -96,7 +96,7 @@ class FigureParameters(Parameters):
 
 def answer(scope: Scope, parameters: FigureParameters) -> Tables:
     """Return the figures of each step of a rank."""
-    windows = windows_of(activity_of(scope, "exact"), StepParameters())
+    windows = windows_of(scope, activity_of(scope, "exact"), StepParameters())
     tables = {"steps": _steps(scope, windows)}
     for name, table in (("work", _work), ("operators", _operators), ("collectives", _collectives)):
         is_wanted = parameters.only in {"all", name}
@@ -188,7 +188,7 @@ def _operators(scope: Scope) -> pa.Table:
     numbers = numbers[first_indices(codes, distinct)]
     words = [str(number) for number in numbers.tolist()]
     rows = OperatorRows(replace(host, extras=codes, extra_words=words), plugin=False)
-    rows.add_time(device_work(scope))
+    rows.add_time(device_work(scope), cores=False)
     keys = rows.called()
     steps = numbers[codes[rows.firsts[keys]]]
     chosen = np.flatnonzero(steps >= 0)

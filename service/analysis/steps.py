@@ -9,6 +9,7 @@ from service.analysis.facts.activity import (
     CPU_EXEC,
     KERNEL,
     OPS,
+    Activity,
     activity_of,
 )
 from service.analysis.facts.coverage import Coverage
@@ -65,11 +66,17 @@ def by_priority(windows: Windows, covers: list[Coverage]) -> list[Ints]:
     return [*lengths, windows.ends - windows.starts - before]
 
 
+def time_by_category(scope: Scope, activity: Activity, parameters: StepParameters) -> list[Ints]:
+    """Return the time of each step of a rank by category of its activity, in ns; see `by_priority`."""
+    key = ("time by category", parameters.rules, parameters.bounds, parameters.last_step)
+    return scope.cached(key, lambda: by_priority(windows_of(scope, activity, parameters), activity.covers))
+
+
 def answer(scope: Scope, parameters: StepParameters) -> Tables:
     """Return the time by category of each step and of a mean step, and how far computing hides communication."""
     activity = activity_of(scope, parameters.rules)
-    windows, covers = windows_of(activity, parameters), activity.covers
-    lengths = by_priority(windows, covers)
+    windows, covers = windows_of(scope, activity, parameters), activity.covers
+    lengths = time_by_category(scope, activity, parameters)
     totals = windows.ends - windows.starts
     about = {"rank": pa.nulls(len(windows), pa.int64()) if scope.rank is None else [scope.rank] * len(windows)}
     about["step"] = windows.labels()

@@ -46,11 +46,9 @@ class WordEncoder:
 
 def nesting_order(starts: Ints, ends: Ints) -> Any:
     """Return an index that sorts slices by start, and the longest first if starts are equal; the sort is stable."""
-    if len(starts) < 2:
+    if _is_nested(starts, ends):
         return slice(None)
     rises = starts[1:] > starts[:-1]
-    if (rises | ((starts[1:] == starts[:-1]) & (ends[1:] <= ends[:-1]))).all():
-        return slice(None)
     if (starts[1:] < starts[:-1]).any():
         return np.lexsort((-ends, starts))
     runs = np.concatenate([[0], np.cumsum(rises)])  # only slices that share a start with a longer slice move
@@ -93,6 +91,24 @@ def child_sums(parents: Indices, values: Ints) -> Ints:
     sums = np.zeros(len(parents), np.int64)
     _sum(parents, values, sums)
     return sums
+
+
+def times_by_key(
+    parents: Indices, starts: Ints, ends: Ints, own_keys: Indices, all_keys: Indices, count: int
+) -> tuple[Ints, Ints]:
+    """Sum by key the times of slices without their direct children, and their whole times.
+
+    Args:
+        parents: parent of each slice.
+        starts: start of each slice.
+        ends: end of each slice.
+        own_keys: key of each slice for its time without its children; negative for none.
+        all_keys: key of each slice for its whole time; negative for none.
+        count: number of keys.
+    """
+    own, total = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    _add_times(parents, starts, ends, own_keys, all_keys, own, total)
+    return own, total
 
 
 def subtree_sums(parents: Indices, values: Ints) -> Ints:
@@ -152,7 +168,9 @@ def merge_targets(parents: Indices, names: Indices, mergeable: Flags) -> Indices
         mergeable: slices that may merge.
     """
     targets = np.empty(len(parents), np.int32)
-    _merge(parents, count_by_key(parents, len(parents)), names, mergeable, targets)
+    child_counts = np.zeros(len(parents), np.int32)
+    _count(parents, child_counts)
+    _merge(parents, child_counts, names, mergeable, targets)
     return targets
 
 
@@ -251,6 +269,16 @@ def row_indices(rows: Any, wanted: Ints) -> Indices:
 
 
 @compiled
+def _is_nested(starts: Ints, ends: Ints) -> bool:
+    """Return whether slices are in `nesting_order`."""
+    for index in range(1, len(starts)):
+        before = starts[index - 1]
+        if starts[index] < before or (starts[index] == before and ends[index] > ends[index - 1]):
+            return False
+    return True
+
+
+@compiled
 def _factorize(keys: Ints, codes: Indices, table: Ints, slot_codes: Indices) -> int:
     """Write the code of each key. Return the count of distinct keys, or -1 if the hash table is half full."""
     mask, count = len(table) - 1, 0
@@ -315,7 +343,21 @@ def _sum_subtrees(parents: Indices, sums: Ints) -> None:
 
 
 @compiled
-def _merge(parents: Indices, child_counts: Ints, names: Indices, mergeable: Flags, targets: Indices) -> None:
+def _add_times(
+    parents: Indices, starts: Ints, ends: Ints, own_keys: Indices, all_keys: Indices, own: Ints, total: Ints
+) -> None:
+    for index in range(len(parents)):
+        time, parent = ends[index] - starts[index], parents[index]
+        if own_keys[index] >= 0:
+            own[own_keys[index]] += time
+        if all_keys[index] >= 0:
+            total[all_keys[index]] += time
+        if parent >= 0 and own_keys[parent] >= 0:
+            own[own_keys[parent]] -= time
+
+
+@compiled
+def _merge(parents: Indices, child_counts: Indices, names: Indices, mergeable: Flags, targets: Indices) -> None:
     for index in range(len(parents)):
         parent = parents[index]
         targets[index] = index
@@ -384,7 +426,7 @@ def _sum(keys: Indices, values: Ints, sums: Ints) -> None:
 
 
 @compiled
-def _count(keys: Indices, counts: Ints) -> None:
+def _count(keys: Indices, counts: Any) -> None:
     for index in range(len(keys)):
         if keys[index] >= 0:
             counts[keys[index]] += 1

@@ -22,7 +22,7 @@ import orjson
 from service.fleet.documents import from_json, parsed
 from service.fleet.facts import decoded
 from service.fleet.record import DONE, Record
-from service.store.folder import ATTRIBUTION, ENVELOPE, EVENTS, LISTS, MEMORY, PLAIN_LISTS, TIMELINE
+from service.store.folder import ATTRIBUTION, COLLECTIVES, ENVELOPE, EVENTS, LISTS, MEMORY, PLAIN_LISTS, TIMELINE
 from service.store.locations.location import Location, location_of
 from service.store.locations.ranged import RangedFolder
 from service.streaming.zstandard import zstd
@@ -33,7 +33,7 @@ KIND, VERSION = "tracedock dataset", 1
 MANIFEST = "dataset.json"
 SUMMARY, FACTS = "summary.json", "facts.arrow"
 """Further files of a trace's folder. The summary comes last: with it, the trace is complete."""
-COLUMNS = (EVENTS, ENVELOPE, ATTRIBUTION, LISTS, PLAIN_LISTS, TIMELINE, MEMORY)
+COLUMNS = (EVENTS, ENVELOPE, ATTRIBUTION, LISTS, PLAIN_LISTS, TIMELINE, MEMORY, COLLECTIVES)
 """The files of a trace that questions about its events need."""
 
 READS = 16

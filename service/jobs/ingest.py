@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from service.analysis.facts.collective_args import CollectiveArgsWriter
 from service.analysis.facts.memory_writer import MemoryChangesWriter
 from service.attribution.links import external_ids_in_envelope
 from service.attribution.summary_builder import SummaryBuilder
@@ -65,7 +66,11 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     scratch.mkdir()
     reader, packed = open_trace(original, scratch, on_read)
     builder = SummaryBuilder(folder)
-    with ColumnsWriter(folder) as writer, MemoryChangesWriter(folder) as memory_changes:
+    with (
+        ColumnsWriter(folder) as writer,
+        MemoryChangesWriter(folder) as memory_changes,
+        CollectiveArgsWriter(folder) as collective_args,
+    ):
         for batch in reader.batches():
             progress.events = reader.kept
             writer.add(batch)
@@ -77,6 +82,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
             builder.add(events)
             if not ranks:  # those of a merged trace are analysed one by one
                 memory_changes.add(events)
+                collective_args.add(events)
 
         written_count = writer.finish(on_slab, ranks)
     shutil.rmtree(scratch)

@@ -36,10 +36,13 @@ Earlier versions did not compress it.
 """
 MEMORY = "memory.parquet"
 """Name of a further file, for allocations and frees; see `service.analysis.facts.memory_changes`."""
+COLLECTIVES = "collectives.parquet"
+"""Name of a further file, for arguments of process groups' annotations; see `service.analysis.facts.collective_args`.
+"""
 ANSWERS = "answers"
 """Name of the folder of answers that are kept; see `service.analysis.kept_answers`."""
-_REMADE = (TIMELINE, MEMORY)
-"""Files that are made anew if they are missing."""
+_REMADE = (TIMELINE, MEMORY, COLLECTIVES)
+"""Files that are made anew, or done without, if they are missing."""
 UPLOAD, DONE, CHUNK = ".upload", ".done", ".chunk"
 """Suffixes of the notes on resumable uploads; see `service.store.resumable`."""
 COLUMNS_VERSION = "1"
@@ -226,7 +229,7 @@ def _make_private(path: Path, mode: int) -> None:
 
 
 def size_of(columns: Path) -> int:
-    """Return the size in bytes of a folder of columns, without the files that are made anew if they are missing."""
+    """Return the size in bytes of a folder of columns, without those of `_REMADE`."""
     return sum(part.stat().st_size for part in _parts_of(columns) if part.name not in _REMADE)
 
 

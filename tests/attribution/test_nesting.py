@@ -88,6 +88,19 @@ def test_index_of_a_row_is_its_place_among_the_rows(rows: set[int], wanted: list
     assert indices.tolist() == [ordered.index(row) if row in rows else nesting.NONE for row in wanted]
 
 
+@given(slices, st.lists(st.integers(-1, 3), min_size=20, max_size=20))
+def test_times_by_key_are_sums_over_slices_with_and_without_children(rows: Slices, keys: list[int]) -> None:
+    threads, starts, ends = _columns(rows)
+    parents = nesting.parents_of(threads, starts, ends)
+    own_keys = np.array(keys[: len(rows)], np.int32)
+    all_keys = own_keys[::-1].copy()
+    own, total = nesting.times_by_key(parents, starts, ends, own_keys, all_keys, 4)
+    durations = ends - starts
+    alone = durations - nesting.child_sums(parents, durations)
+    assert own.tolist() == nesting.sum_by_key(own_keys, alone, 4).tolist()
+    assert total.tolist() == nesting.sum_by_key(all_keys, durations, 4).tolist()
+
+
 def test_values_do_not_count_for_negative_keys() -> None:
     parents, keys = np.array([-1, 0, 1], np.int32), np.array([0, -1, 1], np.int32)
     values = np.array([[0, 5], [0, 7], [0, 9]])

@@ -370,7 +370,7 @@ def test_ingest_leaves_nothing_but_its_result(original: Path, columns: Path) -> 
     ingested(original, columns)
 
     assert os.listdir(columns.parent) == [columns.name]  # noqa: PTH208 - the test compares names
-    files = ["attribution.parquet", "envelope.json", "events.parquet", "memory.parquet"]
+    files = ["attribution.parquet", "collectives.parquet", "envelope.json", "events.parquet", "memory.parquet"]
     assert sorted(os.listdir(columns)) == files  # noqa: PTH208
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.launches import are_calls, calls_of, first_positions
+from service.analysis.facts.launches import calls_of, first_positions
 from service.analysis.facts.scope import Scope
 from service.analysis.facts.selected_steps import part_steps
 from service.store.steps import merged_steps
-from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX
+from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, STEP_PREFIX, is_launch
 
 if TYPE_CHECKING:
     from service.analysis.facts.device_events import DeviceEvents  # loads numba, which questions describe without
@@ -126,26 +126,23 @@ def activity_of(scope: Scope, rules: Rules, *, categories: bool = True) -> Activ
 
 def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
     from service.analysis.facts.device_events import TYPED, device_events  # noqa: PLC0415 - loads numba
+    from service.analysis.facts.unions import unions_of_groups  # noqa: PLC0415 - likewise
 
-    activity = scope.cached(("work", rules), lambda: _without_categories(scope, rules))
-    if not categories and len(activity.numbers):
-        return activity
-    work, covers = activity.work, activity.covers.copy()
-    of_rules = ("external_id",) if rules == "tensorboard" else ()
-    work_categories = _categories(scope, rules, device_events(scope, (*of_rules, *TYPED)))
-    calls = _calls(scope, rules)
-    bounds = calls.bounds()
-    covers[:RUNTIME] = [work.only(work_categories == category).coverage() for category in range(RUNTIME)]
-    covers[RUNTIME] = calls.coverage()
-    del calls
-    ops, op_categories = _ops(scope, rules, launches_kernels=bool((work_categories == COMMUNICATION).any()))
-    bounds += ops.bounds()
+    if not categories and len(steps_of(scope)[0]):
+        return scope.cached(("work", rules), lambda: _without_categories(scope, rules))
+    with scope.reading_slices():
+        activity = scope.cached(("work", rules), lambda: _without_categories(scope, rules))
+        work, covers = activity.work, activity.covers.copy()
+        of_rules = ("external_id",) if rules == "tensorboard" else ()
+        work_categories = _categories(scope, rules, device_events(scope, (*of_rules, *TYPED)))
+        by_category = unions_of_groups(work.starts, work.ends, work_categories, RUNTIME)
+    covers[:RUNTIME] = [Coverage.of_union(*union) for union in by_category]
+    on_host = _on_host(scope, rules, launches_kernels=bool(covers[COMMUNICATION]))
+    covers[RUNTIME] = on_host[RUNTIME]
     for category in (COMMUNICATION, DATALOADER, CPU_EXEC):
-        chosen = ops.only(op_categories == category)
-        covers[category] = covers[category].with_more(chosen.coverage())
-        if category == CPU_EXEC:
-            op_bounds = chosen.bounds()
-    bounds = [min(bounds), max(bounds)] if bounds else []
+        covers[category] = covers[category].with_more(on_host[category])
+    bounds = [bound for cover in on_host for bound in cover.bounds()]
+    bounds, op_bounds = [min(bounds), max(bounds)] if bounds else [], on_host[CPU_EXEC].bounds()
     return replace(activity, categories=work_categories, covers=covers, bounds=bounds, op_bounds=op_bounds)
 
 
@@ -165,8 +162,8 @@ def _without_categories(scope: Scope, rules: Rules) -> Activity:
     )  # fmt: skip
 
 
-def _ops(scope: Scope, rules: Rules, *, launches_kernels: bool) -> tuple[Intervals, npt.NDArray[np.int8]]:
-    """Return the operators and annotations of a rank, and the category of each.
+def _on_host(scope: Scope, rules: Rules, *, launches_kernels: bool) -> list[Coverage]:
+    """Return the coverage of calls, and of operators and annotations, by category.
 
     Args:
         scope: scope of the rank.
@@ -174,19 +171,25 @@ def _ops(scope: Scope, rules: Rules, *, launches_kernels: bool) -> tuple[Interva
         launches_kernels: whether kernels communicate. Then annotations that launch them do not count as communication:
             the host is done before the kernels are.
     """
+    from service.analysis.facts.slices import BY_NAME  # noqa: PLC0415 - loads numba, which the server does without
+    from service.analysis.facts.unions import unions_of_groups  # noqa: PLC0415 - likewise
+
     slices = scope.slices()
-    chosen = slices.of_categories(OP_CATEGORIES.__contains__)
-    # the last entry is for slices without a name
     name_categories = np.array([*(category_of(name, rules) for name in slices.names), CPU_EXEC], np.int8)
     if rules == "exact" and launches_kernels:
         name_categories[[bool(re.search(_ON_DEVICES, name)) for name in slices.names] + [False]] = CPU_EXEC
-    host, regions = slices.host, slices.regions
-    ops, op_categories = Intervals(host.starts[chosen], host.ends[chosen]), name_categories[host.names[chosen]]
+    calls = re.compile(_runtimes(rules))
+    groups = [
+        BY_NAME if name in OP_CATEGORIES else RUNTIME if is_launch(name) and calls.fullmatch(name) else -1
+        for name in slices.categories
+    ]
+    covers = slices.unions(groups, name_categories.tolist(), len(CATEGORIES))
     if rules == "exact":
-        return ops, op_categories
+        return covers
     # TensorBoard counts annotations on devices as operators, too
-    both = Intervals(np.concatenate([ops.starts, regions.starts]), np.concatenate([ops.ends, regions.ends]))
-    return both, np.concatenate([op_categories, name_categories[regions.names]])
+    regions = slices.regions
+    unions = unions_of_groups(regions.starts, regions.ends, name_categories[regions.names], len(CATEGORIES))
+    return [cover.with_more(Coverage.of_union(*union)) for cover, union in zip(covers, unions, strict=True)]
 
 
 def category_of(name: str, rules: Rules) -> int:
@@ -205,13 +208,6 @@ def steps_of(scope: Scope) -> tuple[Ints, Intervals]:
     """Return the numbers and the annotations of a rank's steps, in order of time."""
     numbers, starts, ends = merged_steps(scope.steps)
     return numbers, Intervals(starts, ends)
-
-
-def _calls(scope: Scope, rules: Rules) -> Intervals:
-    """Return the times of runtime and driver calls."""
-    slices = scope.slices()
-    chosen = are_calls(slices, _runtimes(rules))
-    return Intervals(slices.host.starts[chosen], slices.host.ends[chosen])
 
 
 def _runtimes(rules: Rules) -> str:

@@ -67,14 +67,19 @@ def _root_caller(callers: Indices, thread: int) -> int:
 
 def _pairs_by_flows(scope: Scope, host: Host) -> list[Pair]:
     """Return engine threads with their callers by flows; the caller is the source of most flows to the thread."""
-    if not scope.event_count("f", FLOW):
-        return []
     number = _thread_numbers(host)
     caller_of: dict[int, int] = {}
-    for row in scope.table(_LINKS).to_pylist():
+    for row in links_of_threads(scope):
         if row["engine"] in number and row["caller"] in number:
             caller_of.setdefault(number[row["engine"]], number[row["caller"]])
     return [*caller_of.items()]
+
+
+def links_of_threads(scope: Scope) -> list[dict[str, int]]:
+    """Return the keys of engine threads and their callers by flows, those with most flows first."""
+    if not scope.event_count("f", FLOW):
+        return []
+    return scope.cached("links of threads", lambda: scope.table(_LINKS).to_pylist())
 
 
 def _pairs_by_operators(scope: Scope, host: Host) -> list[Pair]:

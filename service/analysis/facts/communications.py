@@ -77,8 +77,8 @@ FROM (SELECT * EXCLUDE args FROM work WHERE type = 'COMM') JOIN (SELECT position
 ORDER BY start_ns, position
 """
 _ANNOTATIONS = f"""
-SELECT name, {{external_id}} AS external_id, ts_ns AS start_ns, {END} AS end_ns, args FROM events
-WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND {{named}}
+SELECT name, external_id, ts_ns AS start_ns, {END} AS end_ns, args FROM events
+WHERE ph = 'X' AND cat IN {OPS} AND ts_ns NOTNULL AND name IN {TB_COLLECTIVES}
 """
 _ANNOTATED_KERNELS = f"""
 SELECT external_id, start_ns, end_ns FROM work
@@ -106,36 +106,33 @@ def _annotations(
     scope: Scope, groups: ProcessGroups, rules: Literal["exact", "tensorboard"], *, sizes: bool
 ) -> pa.Table:
     """Return a communication for each annotation and, by TensorBoard's rules, for each of its kernels."""
-    plugin = rules == "tensorboard"
-    if not plugin and not sizes:
-        return _annotated(scope, groups, _without_arguments(scope), {})
-    annotations = scope.table(
-        _ANNOTATIONS.format(
-            named=f"name IN {TB_COLLECTIVES}" if plugin else scope.name_matches(COLLECTIVE),
-            external_id="external_id" if plugin else "NULL",
-        )
-    ).to_pylist()
+    if rules == "exact":
+        return _annotated(scope, groups, _of_process_groups(scope, sizes=sizes), {})
+    annotations = scope.table(_ANNOTATIONS).to_pylist()
     annotations.sort(key=lambda annotation: (annotation["start_ns"], -annotation["end_ns"]))
-    ranges: Mapping[int, list[tuple[int, int]]] = {}
-    if plugin:
-        scope.define_work(WorkParameters(), typed=False)
-        kernels = scope.table(_ANNOTATED_KERNELS).to_pylist()
-        ranges = {
-            external_id: [(kernel["start_ns"], kernel["end_ns"]) for kernel in group]
-            for external_id, group in groupby(kernels, key=lambda kernel: kernel["external_id"])
-        }
+    scope.define_work(WorkParameters(), typed=False)
+    kernels = scope.table(_ANNOTATED_KERNELS).to_pylist()
+    ranges = {
+        external_id: [(kernel["start_ns"], kernel["end_ns"]) for kernel in group]
+        for external_id, group in groupby(kernels, key=lambda kernel: kernel["external_id"])
+    }
     return _annotated(scope, groups, annotations, ranges)
 
 
-def _without_arguments(scope: Scope) -> list[dict[str, Any]]:
-    """Return the annotations of process groups, in order of time, from the slices of the host."""
+def _of_process_groups(scope: Scope, *, sizes: bool) -> list[dict[str, Any]]:
+    """Return the annotations of process groups, in order of time; with arguments if sizes are needed."""
+    from service.analysis.facts.collective_args import collective_args  # noqa: PLC0415 - loads pyarrow.parquet
+
     slices = scope.slices()
     named = slices.host_named(lambda name: re.search(COLLECTIVE, name))
     chosen = np.flatnonzero(named & slices.of_categories(OP_CATEGORIES.__contains__))
-    columns = (column[chosen].tolist() for column in (slices.host.starts, slices.host.ends, slices.host.names))
+    host = slices.host
+    columns = (column[chosen].tolist() for column in (host.starts, host.ends, host.names, host.rows))
+    starts, ends, names, rows = columns
+    args = collective_args(scope, rows) if sizes else [None] * len(rows)
     return [
-        {"name": slices.names[name], "external_id": None, "start_ns": start, "end_ns": end, "args": None}
-        for start, end, name in zip(*columns, strict=True)
+        {"name": slices.names[name], "external_id": None, "start_ns": start, "end_ns": end, "args": text}
+        for start, end, name, text in zip(starts, ends, names, args, strict=True)
     ]
 
 

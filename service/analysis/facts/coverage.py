@@ -27,7 +27,18 @@ class Coverage:
     @classmethod
     def none(cls) -> "Coverage":
         """Return the empty coverage."""
-        return cls(*[np.zeros(0, np.int64)] * 2)
+        return cls.of_union(*[np.zeros(0, np.int64)] * 2)
+
+    @classmethod
+    def of_union(cls, starts: Ints, ends: Ints) -> "Coverage":
+        """Return the coverage of intervals that are merged already."""
+        coverage = cls.__new__(cls)
+        coverage.starts, coverage.ends = starts, ends
+        return coverage
+
+    def bounds(self) -> list[int]:
+        """Return the first start and the last end, or an empty list if there are no intervals."""
+        return [int(self.starts[0]), int(self.ends[-1])] if self else []
 
     def __bool__(self) -> bool:
         return len(self.starts) > 0
@@ -36,9 +47,7 @@ class Coverage:
         """Return the union with another coverage."""
         if not (self and other):
             return self or other
-        both = Coverage.none()
-        both.starts, both.ends = merge_both((self.starts, self.ends), (other.starts, other.ends))
-        return both
+        return Coverage.of_union(*merge_both((self.starts, self.ends), (other.starts, other.ends)))
 
     def until(self, times: Ints) -> Ints:
         """Return the covered length before each time."""

@@ -12,6 +12,10 @@ LONGEST = 1 << 62
 
 def host_totals(scope: Scope) -> pa.Table:
     """Sum operators, annotations except steps, and runtime and driver calls: ``name, kind, count, duration_ns``."""
+    return scope.cached("host totals", lambda: _host_totals(scope))
+
+
+def _host_totals(scope: Scope) -> pa.Table:
     from service.attribution.nesting import count_by_key, sum_by_key  # noqa: PLC0415 - loads numba, which the server does without
 
     slices = scope.slices()

@@ -1,5 +1,6 @@
 """Causes of a rank's late start of a collective: the activity of its host and device during the delay."""
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,7 +10,6 @@ from service.analysis.facts.activity import LOADING
 from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Flags, Ints
 from service.analysis.facts.scope import Scope
-from service.store.database import END
 
 BEFORE, LOADS, SYNCHRONIZES, HOST, COMPUTES, COMMUNICATES, DELAY, UNKNOWN = CAUSES = (
     "before the trace", "data loading", "synchronizing", "host", "compute", "communication", "launch delay", "unknown",
@@ -23,11 +23,6 @@ is the cause.
 
 DELAY_INTERVALS = pa.schema({"cause": pa.string(), "start_ns": pa.int64(), "end_ns": pa.int64()})
 """Schema of the intervals in which each cause applies."""
-
-_ON_HOST = f"""
-SELECT ts_ns AS start_ns, {END} AS end_ns, coalesce({{loads}}, false) AS loads FROM events
-WHERE ph = 'X' AND ts_ns NOTNULL AND {{on_host}} AND ({{loads}} OR {{synchronizes}}) ORDER BY start_ns
-"""
 
 
 def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
@@ -46,12 +41,7 @@ def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
     launches = launched_communications["launch_ns"].to_numpy()
     communication_starts = launched_communications["start_ns"].to_numpy()
     launch_to_start = Coverage(launches, np.maximum(communication_starts, launches))
-    coverages = []
-    named = {"loads": scope.name_matches(LOADING), "synchronizes": scope.name_matches("Synchronize")}
-    on_host = scope.table(_ON_HOST.format(on_host=scope.is_on_host, **named))
-    starts, ends, loads = (on_host[name].to_numpy() for name in on_host.column_names)
-    for cause, chosen in ((LOADS, loads), (SYNCHRONIZES, ~loads)):
-        coverages.append((cause, Coverage(starts[chosen], ends[chosen])))
+    coverages = [*_on_host(scope).items()]
     work = device_events(scope, (*TIMES, *TYPED))
     starts, ends, communicates = work.starts, work.ends, work.types() == COMM
     delays_start = launch_to_start.between(starts, ends) > 0
@@ -65,6 +55,16 @@ def delay_intervals(scope: Scope, communications: pa.Table) -> pa.Table:
         for cause, coverage in coverages
     ]
     return pa.concat_tables(tables)
+
+
+def _on_host(scope: Scope) -> dict[str, Coverage]:
+    """Return when the host loads data, and when it synchronizes."""
+    from service.analysis.facts.slices import BY_NAME  # noqa: PLC0415 - loads numba, which the server does without
+
+    slices, causes = scope.slices(), (LOADS, SYNCHRONIZES)
+    groups = [0 if re.search(LOADING, name) else 1 if "Synchronize" in name else -1 for name in slices.names]
+    covers = slices.unions([BY_NAME] * len(slices.categories), [*groups, -1], len(causes))
+    return dict(zip(causes, covers, strict=True))
 
 
 class DelaySplitter:

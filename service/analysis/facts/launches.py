@@ -43,6 +43,9 @@ def launched_work(
 
 
 def _launched(scope: Scope, parameters: WorkParameters, calls: frozenset[str] | None, where: str) -> pa.Table:
+    is_plain = parameters.types == "exact" and parameters.last_step == "keep" and not parameters.linked_only
+    if is_plain and where == "true":
+        return _launched_by_links(scope)
     scope.define_work(parameters, typed=False)
     hta = parameters.types == "hta"
     work = scope.table(f"SELECT {_OF_WORK if hta else f'{_OF_WORK}, {_OF_CALL}'} FROM work WHERE {where}")
@@ -50,6 +53,27 @@ def _launched(scope: Scope, parameters: WorkParameters, calls: frozenset[str] | 
     if (starts[1:] < starts[:-1]).any():  # columns are in order of time, which the database mostly keeps
         work = work.take(np.lexsort((work["position"].to_numpy(), starts)))
     return _with_first_calls(work, calls_of(scope, calls)) if hta else work
+
+
+def _launched_by_links(scope: Scope) -> pa.Table:
+    """Return all work with its launches; the table shares the memory of work that other questions have read."""
+    from service.analysis.facts.device_events import LAUNCHES, TIMES, device_events  # noqa: PLC0415 - loads numba
+
+    others = ("position", "device", "stream", "correlation", "launch", "launch_name")
+    work = device_events(scope, (*others, *TIMES, *LAUNCHES))
+    columns = work.table
+    values = {
+        **{name: columns[name] for name in ("position", "device", "stream")},
+        "start_ns": columns["ts_ns"],
+        "end_ns": work.ends,
+        "dur_ns": np.maximum(work.ints("dur_ns"), 0),
+        "correlation": columns["correlation"],
+        "call": columns["launch_name"],
+        "call_start_ns": columns["launch_ts_ns"],
+        "call_end_ns": pa.array(work.launch_ends, mask=~work.has("launch_ts_ns")),
+        "call_number": columns["launch"],
+    }
+    return pa.table(values)
 
 
 def _with_first_calls(work: pa.Table, calls: pa.Table) -> pa.Table:

@@ -27,6 +27,7 @@ from service.attribution.nesting import (
     require_countable,
     subtree_sums,
     sum_by_key,
+    times_by_key,
 )
 from service.trace.summary import STEP_PREFIX
 
@@ -93,29 +94,31 @@ class OperatorRows:
         self.columns[name.replace("*", "self")] = sum_by_key(self.own_keys, own, self.count)
         self.columns[name.replace("*", "total")] = self._sum_unmerged(total)
 
-    def add_time(self, work: DeviceWork) -> None:
-        """Add the columns of calls and times: on the host, on devices, and on tensor cores."""
+    def add_time(self, work: DeviceWork, *, cores: bool = True) -> None:
+        """Add the columns of calls and times on the host and on devices and, unless `cores` is false, tensor cores."""
         self.columns["calls"] = count_by_key(self.all_keys, self.count)
         if self.plugin:
             work = work.with_double_times()
         self._add_host_time(work.calls)
         self.device_ns = int(work.durations.sum())
         slices = self._without_merging(work.slices_by_external_id(self.host)) if self.plugin else work.slices(self.host)
-        on_cores = work.durations * (work.on_cores == 1)
-        times = {
-            "device_*_ns": work.durations,
-            "tensor_cores_*_ns": on_cores,
-            "tensor_cores_unknown_*_ns": work.durations * (work.on_cores < 0),
-        }
+        times = {"device_*_ns": work.durations}
+        if cores:
+            times["tensor_cores_*_ns"] = work.durations * (work.on_cores == 1)
+            times["tensor_cores_unknown_*_ns"] = work.durations * (work.on_cores < 0)
+            self._add_eligible(slices[(times["tensor_cores_*_ns"] > 0) & (slices >= 0)])
         cells = np.zeros((1, self.count, 2 * len(times)), np.int64)
         values = np.stack([np.zeros(len(slices), np.int64), *times.values()], axis=1)
         add_to_ancestors(self.parents, self.own_keys, self.all_keys, slices, values, cells)
         for place, name in enumerate(times):
             self.columns[name.replace("*", "self")] = cells[0, :, place]
             self.columns[name.replace("*", "total")] = cells[0, :, place + len(times)]
+
+    def _add_eligible(self, on_cores: Indices) -> None:
+        """Add the number of slices in each operator that can use tensor cores: by name, or because their work does."""
         is_eligible_name = np.array([word in OPERATORS for word in self.words], bool)
         eligible = is_eligible_name[self.host.names]
-        eligible[slices[(on_cores > 0) & (slices >= 0)]] = True
+        eligible[on_cores] = True
         self.columns["eligible"] = self._sum_unmerged(subtree_sums(self.parents, eligible))
 
     def _without_merging(self, slices: Indices) -> Indices:
@@ -123,13 +126,13 @@ class OperatorRows:
         return np.where(np.isin(slices, self.parents[~self.unmerged]), np.int32(NONE), slices)
 
     def _add_host_time(self, calls: dict[str, Ints] | None) -> None:
-        durations = self.host.durations
-        own = child_sums(self.parents, durations)
-        np.subtract(durations, own, out=own)
+        own, total = times_by_key(
+            self.parents, self.host.starts, self.host.ends, self.own_keys, self.all_keys, self.count
+        )
         if self.plugin and calls:
             slices = self._without_merging(first_matches(self.host.external_ids, calls["ids"]))
-            own -= sum_by_key(slices, calls["durations"], len(self.host))
-        self.add("host_*_ns", own, durations)
+            own -= sum_by_key(np.append(self.own_keys, np.int32(NONE))[slices], calls["durations"], self.count)
+        self.columns["host_self_ns"], self.columns["host_total_ns"] = own, total
 
     def add_memory(self, changes: pa.Table) -> None:
         """Add the columns of memory allocated and freed during slices, on any thread."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from service.analysis.facts.autograd_threads import callers_of, threads_of
+from service.analysis.facts.autograd_threads import callers_of, links_of_threads, threads_of
 from service.analysis.facts.device_events import TIMES, TYPED, device_events
 from service.analysis.facts.host import ANNOTATION, CALLS, host_of
 from service.analysis.facts.intervals import Ints, percentage
@@ -79,7 +79,9 @@ class PathEdges:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self.work_columns, self.words = _work_columns(scope)
+        with scope.reading_slices():
+            self.work_columns, self.words = _work_columns(scope)
+            links_of_threads(scope)
         columns = self.work_columns
         require_countable(columns["ends"] - columns["starts"], "The time of work on devices")
         self.host = host = host_of(scope)
@@ -89,7 +91,7 @@ class PathEdges:
         ]  # flags, since a copy of the other slices could take half a GB
         included = ~left_out
         self.start, self.end = _bounds(
-            (host.starts, included), (host.ends, included), (columns["starts"], True), (columns["ends"], True)
+            (host.starts, host.ends, included), (columns["starts"], columns["ends"], np.True_)
         )
         if self.end - self.start >= 1 << 62:
             raise NotApplicable("The trace spans more nanoseconds than 64 bits can hold.")
@@ -112,6 +114,7 @@ class PathEdges:
         inputs = [columns["starts"], columns["ends"], stream_codes, launch, NONE, self.launched_at]
         for column, values in enumerate(inputs):
             self.work[:, column] = values
+        del call, call_starts, launch, inputs, values
         has_synchronizations = scope.has_categories(["cuda_sync"])
         waits = self._waits(scope.table(_SYNCHRONIZATIONS).to_pylist() if has_synchronizations else [], correlations)
         if not has_synchronizations:
@@ -331,11 +334,11 @@ def _work_columns(scope: Scope) -> tuple[dict[str, Any], list[str]]:
     return columns, words
 
 
-def _bounds(*times: tuple[Ints, Any]) -> tuple[int, int]:
-    """Return the earliest and the latest of the flagged times of several arrays; zeros if no time is flagged."""
+def _bounds(*times: tuple[Ints, Ints, Any]) -> tuple[int, int]:
+    """Return the first start and the last end of the flagged of several starts and ends; zeros if none is flagged."""
     limits = np.iinfo(np.int64)
-    first = min(int(values.min(initial=limits.max, where=counts)) for values, counts in times)
-    last = max(int(values.max(initial=limits.min, where=counts)) for values, counts in times)
+    first = min(int(starts.min(initial=limits.max, where=counts)) for starts, _, counts in times)
+    last = max(int(ends.max(initial=limits.min, where=counts)) for _, ends, counts in times)
     return (first, last) if first <= last else (0, 0)
 
 

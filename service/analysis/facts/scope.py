@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.analysis.facts.rank_database import RankDatabase
+from service.analysis.facts.work_columns import WorkColumns
 from service.analysis.parameters import WorkParameters
 from service.store.database import END, database_errors
 from service.store.export import parsed_envelope
@@ -192,6 +194,12 @@ class Scope:
         present = [category for category in categories if self.slice_count(category)]
         return bool(present) and self.has_slice(f"cat IN {_sql_list(present)}")
 
+    def has_slice_of(self, condition: Callable[[str], Any]) -> bool:
+        """Return whether a slice, timed or not, has a category that meets a condition."""
+        if self.is_selection:
+            return self.has_event(f"ph = 'X' AND {self.has_category(condition)}")
+        return any(count and condition(category) for category, count in self._slice_counts.items())
+
     def has_slice(self, condition: str) -> bool:
         """Return whether a timed slice meets a condition in SQL."""
         return self.has_event(f"ph = 'X' AND ts_ns NOTNULL AND {condition}")
@@ -222,9 +230,9 @@ class Scope:
         return self.cached("has communication", self._find_communication)
 
     def _find_communication(self) -> bool:
-        self.define_device_events()
-        kernels = "SELECT 1 FROM device_events WHERE kind = 'kernel'"
-        return len(self.table(f"{kernels} AND ({self._communicates}) LIMIT 1")) > 0
+        from service.analysis.facts.device_events import TYPED, device_events  # noqa: PLC0415 - loads numba
+
+        return device_events(self, TYPED).has_communication()
 
     @cached_property
     def is_call(self) -> str:
@@ -247,6 +255,14 @@ class Scope:
     def slices(self) -> "Slices":
         """Return the slices of the host and the annotations on devices. The first call reads all events."""
         return self.cached("slices", self._read_slices)
+
+    @contextmanager
+    def reading_slices(self) -> Iterator[None]:
+        """Read the slices in another thread until the ``with`` block is left, unless they are read."""
+        with closing(self.sibling()) as sibling, ThreadPoolExecutor(1, "slices") as thread:
+            future = thread.submit(sibling.slices)
+            yield
+            future.result()
 
     def _read_slices(self) -> "Slices":
         from service.analysis.facts.slices import read_slices  # noqa: PLC0415 - loads numba, which the server does without
@@ -275,6 +291,9 @@ class Scope:
 
     def read_work(self, columns: Sequence[str]) -> pa.Table:
         """Return columns of the work on devices, as `service.attribution.file.SCHEMA` has them, in order of time."""
+        return self.cached("work columns", lambda: WorkColumns(self._read_work)).table(columns)
+
+    def _read_work(self, columns: Sequence[str]) -> pa.Table:
         from service.attribution.file import read_work, work_in  # noqa: PLC0415 - loads numba, which the server does without
 
         if self._has_file_of_work and (work := read_work(self.columns, columns)) is not None:
@@ -375,20 +394,20 @@ class Scope:
     @property
     def device_names(self) -> list[str]:
         """Distinct names of work on devices."""
-        return self._names_of_work("name NOTNULL")
+        return self._names_of_work(kernels_only=False)
 
     @property
     def kernel_names(self) -> list[str]:
         """Distinct names of kernels."""
-        return self._names_of_work("kind = 'kernel' AND name NOTNULL")
+        return self._names_of_work(kernels_only=True)
 
-    def _names_of_work(self, condition: str) -> list[str]:
-        return self.cached(("names of work", condition), lambda: self._read_names_of_work(condition))
+    def _names_of_work(self, *, kernels_only: bool) -> list[str]:
+        return self.cached(("names of work", kernels_only), lambda: self._read_names_of_work(kernels_only))
 
-    def _read_names_of_work(self, condition: str) -> list[str]:
-        self.define_device_events()
-        names: list[str] = self.table(f"SELECT DISTINCT name FROM device_events WHERE {condition}")["name"].to_pylist()
-        return names
+    def _read_names_of_work(self, kernels_only: bool) -> list[str]:
+        from service.analysis.facts.device_events import device_events  # noqa: PLC0415 - loads numba
+
+        return device_events(self, ("cat", "name")).distinct_names(kernels_only=kernels_only)
 
     def define_work(self, parameters: WorkParameters, *, typed: bool = True, args: bool = False) -> None:
         """Create the view ``work`` of the work on devices that the parameters count, in order of time.

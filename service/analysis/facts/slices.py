@@ -1,17 +1,18 @@
 """The slices of a rank, read in one pass: slices of host threads, and annotations on devices."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from service.analysis.facts.coverage import Coverage
 from service.analysis.facts.intervals import Ints
+from service.analysis.facts.unions import unions_of_groups
 from service.attribution.nesting import NONE, Flags, Indices, nesting_order
 from service.store.parts import TRACK
-from service.streaming.ahead import read_ahead
-from service.streaming.scan.compiled import compiled
+from service.streaming.scan.compiled import compiled, inlined
 from service.trace.errors import ExportFailed
 from service.trace.summary import LAUNCH_PATTERN, OP_CATEGORIES, PYTHON_CATEGORY
 
@@ -21,19 +22,18 @@ REGION = "gpu_user_annotation"
 UNKNOWN, _MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 """The integer that stands for null, and the largest integer."""
 
-_INTS = ("ts_ns", "dur_ns", "correlation")
-COLUMNS = (*_INTS, "name", "cat", "ph", *TRACK)
+_INTS = ("ts_ns", "dur_ns", "correlation", "pid", "tid")
+_WORDS = ("name", "cat", "ph", "pid_text", "tid_text")
+_TS, _DUR, _CORRELATION, _PID, _TID = range(len(_INTS))
+_NAME, _CAT, _PH, _PID_TEXT, _TID_TEXT = range(len(_WORDS))
+COLUMNS = (*_INTS, *_WORDS)
 """Columns from which slices are read."""
 
-_SORTED_BY = ("ts_ns", "pid", "tid"), ("cat", "ph", "pid_text", "tid_text")
-_TS, _PID, _TID = range(len(_SORTED_BY[0]))
-_CAT, _PH, _PID_TEXT, _TID_TEXT = range(len(_SORTED_BY[1]))
+BY_NAME = -2
+"""Stands for the group of a slice's name in `Slices.unions`."""
 
 _GROUPS = _HOST, _REGIONS = range(2)
 _OTHER = len(_GROUPS)
-
-_WORDS = ("name", "cat", "thread", "row")
-"""The columns of codes and rows."""
 
 
 class Rows(NamedTuple):
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
     ends: Ints
     correlations: Ints
     names: Indices
-    categories: Indices
+    categories: Any
     threads: Indices
     rows: Indices
 
@@ -56,7 +56,8 @@ class Slices(NamedTuple):
     """The slices of a rank, except Python functions.
 
     ``names`` and ``categories`` list the texts by code. ``names`` has the names of all events except Python functions;
-    the code of a slice without a name is their count. ``threads`` has the `TRACK` of each thread.
+    the code of a slice without a name is their count. ``categories`` has those of these slices. ``threads`` has the
+    `TRACK` of each thread.
     """
 
     names: list[str]
@@ -67,11 +68,27 @@ class Slices(NamedTuple):
 
     def of_categories(self, condition: Callable[[str], Any]) -> Flags:
         """Flag the slices of the host whose category meets a condition."""
-        return self._matching(self.categories, condition)[self.host.categories]
+        flags: Flags = self._matching(self.categories, condition)[self.host.categories]
+        return flags
 
     def host_named(self, condition: Callable[[str], Any]) -> Flags:
         """Flag the slices of the host whose name meets a condition."""
         return self._matching(self.names, condition)[self.host.names]
+
+    def unions(self, category_groups: Sequence[int], name_groups: Sequence[int], count: int) -> list[Coverage]:
+        """Return the coverage of each group of slices of the host.
+
+        Args:
+            category_groups: group of each category: a number from 0, `BY_NAME`, or another negative number for none.
+            name_groups: group of each name where that of the category is `BY_NAME`, and of null at the end.
+            count: number of groups.
+        """
+        groups = np.empty(len(self.host.starts), np.int8)
+        _group(
+            self.host.categories, np.array(category_groups, np.int8), self.host.names, np.array(name_groups, np.int8),
+            groups,
+        )  # fmt: skip
+        return [Coverage.of_union(*union) for union in unions_of_groups(*self.host[:2], groups, count)]
 
     @staticmethod
     def _matching(words: list[str], condition: Callable[[str], Any]) -> Flags:
@@ -89,8 +106,9 @@ def read_slices(tables: Iterable[pa.Table], counts: Mapping[str, int]) -> Slices
         ExportFailed: there are more slices than counted.
     """
     reader = _Reader(counts)
-    for copy in read_ahead((reader.sorted(table) for table in tables if len(table)), "slices"):
-        copy()
+    for table in tables:
+        if len(table):
+            reader.add(table)
     return reader.slices()
 
 
@@ -107,44 +125,51 @@ class _Reader:
         self._categories: dict[str, int] = {}
         self._threads: dict[tuple[Any, ...], int] = {}
         self._events = 0
-        capacity = dict.fromkeys(_GROUPS, 0)
+        capacity, categories = dict.fromkeys(_GROUPS, 0), 0
         for category, count in counts.items():
             if (group := _group_of(category)) != _OTHER:
                 capacity[group] += count
-        self._buffers = {group: _Buffer(capacity[group]) for group in _GROUPS}
+                categories += 1
+        code = np.int8 if categories <= np.iinfo(np.int8).max else np.int32
+        # allocated in full at once: only the pages that are written take memory
+        self._groups = tuple(_rows_of(capacity[group], code) for group in _GROUPS)
+        self._counts = np.zeros(len(_GROUPS), np.int64)
+        self._firsts, self._slots = np.empty(0, np.int64), np.empty(0, np.int32)
 
-    def sorted(self, table: pa.Table) -> Callable[[], None]:
-        """Sort the slices of a table into groups, and return a function that copies them, perhaps in another thread.
+    def add(self, table: pa.Table) -> None:
+        """Copy the slices of the next table.
 
-        The functions must be called one after the other, in the order of the tables.
+        Raises:
+            ExportFailed: there are more slices than counted.
         """
         columns = {name: _Column(table[name]) for name in COLUMNS}
-        sort_columns = tuple(
+        read = tuple(
             (tuple(columns[name].values for name in names), tuple(columns[name].valid for name in names))
-            for names in _SORTED_BY
+            for names in (_INTS, _WORDS)
         )
         categories, phases = columns["cat"].words, columns["ph"].words
         category_groups = np.array([*map(_group_of, categories), _OTHER], np.int8)
         is_slice = np.array([*(word == "X" for word in phases), False])
-        groups, threads = np.empty(len(table), np.int8), np.empty(len(table), np.int32)
-        firsts, slots = np.empty(len(table), np.int64), np.full(2 << len(table).bit_length(), NONE, np.int32)
-        count = _sort(sort_columns, category_groups, is_slice, groups, threads, firsts, slots)
-        tracks = zip(*(table[name].take(pa.array(firsts[:count])).to_pylist() for name in TRACK), strict=True)
-        codes = {
-            "name": self._name_codes(columns["name"], columns["cat"]),
-            "cat": _encode(self._categories, categories),
-            "thread": np.array([self._threads.setdefault(track, len(self._threads)) for track in tracks], np.int32),
-            "row": np.arange(self._events, self._events + len(table), dtype=np.int32),
-        }
+        category_codes = [
+            self._categories.setdefault(word, len(self._categories)) if group != _OTHER else NONE
+            for word, group in zip(categories, category_groups.tolist(), strict=False)
+        ]
+        codes = self._name_codes(columns["name"], columns["cat"]), np.array([*category_codes, NONE], np.int32)
+        if len(self._firsts) < len(table):
+            self._firsts = np.empty(len(table), np.int64)
+            self._slots = np.empty(2 << len(table).bit_length(), np.int32)
+        self._slots.fill(NONE)
+        before = self._counts.copy()
+        threads = _copy(
+            read, category_groups, is_slice, codes, self._events, self._groups, self._counts, self._firsts, self._slots
+        )
+        if threads < 0:
+            raise ExportFailed("The trace's columns have more slices than its summary counts.")
         self._events += len(table)
-        columns["thread"] = _Column(pa.chunked_array([threads]))
-        columns["row"] = _Column(pa.chunked_array([np.arange(len(table), dtype=np.int32)]))
-
-        def copy() -> None:
-            for group, buffer in self._buffers.items():
-                buffer.add(np.flatnonzero(groups == group), columns, codes)
-
-        return copy
+        tracks = zip(*(table[name].take(pa.array(self._firsts[:threads])).to_pylist() for name in TRACK), strict=True)
+        numbers = np.array([self._threads.setdefault(track, len(self._threads)) for track in tracks], np.int32)
+        for rows, first, last in zip(self._groups, before.tolist(), self._counts.tolist(), strict=True):
+            rows.threads[first:last] = numbers[rows.threads[first:last]]
 
     def _name_codes(self, name: "_Column", category: "_Column") -> Indices:
         """Return the code of each name in a table's dictionary; -1 for names of Python functions only."""
@@ -163,18 +188,16 @@ class _Reader:
         """Return the slices of the host and the annotations on devices."""
         threads = zip(*self._threads, strict=True) if self._threads else [()] * len(TRACK)
         tracks = {
-            name: pa.array(values, pa.int64() if name in _SORTED_BY[0] else pa.string())
+            name: pa.array(values, pa.int64() if name in _INTS else pa.string())
             for name, values in zip(TRACK, threads, strict=True)
         }
-        return Slices([*self._names], [*self._categories], pa.table(tracks), self._rows(_HOST), self._rows(_REGIONS))
+        host, regions = map(self._rows, _GROUPS)
+        return Slices([*self._names], [*self._categories], pa.table(tracks), host, regions)
 
     def _rows(self, group: int) -> Rows:
         """Return the slices of a group, in order."""
-        ints, words = self._buffers.pop(group).columns()
-        (starts, durations, correlations), (names, categories, threads, rows) = ints, words
-        _replace_by_ends(starts, durations)
-        names[names < 0] = len(self._names)
-        slices = Rows(starts, durations, correlations, names, categories, threads, rows)
+        slices = Rows._make(column[: self._counts[group]] for column in self._groups[group])
+        slices.names[slices.names < 0] = len(self._names)
         order = nesting_order(slices.starts, slices.ends)
         if not isinstance(order, slice):
             for column in slices:
@@ -182,29 +205,10 @@ class _Reader:
         return slices
 
 
-class _Buffer:
-    """The columns of a group, allocated in full at once; only the pages that are written take memory."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._count = 0
-        self._ints = {name: np.empty(capacity, np.int64) for name in _INTS}
-        self._words = {name: np.empty(capacity, np.int32) for name in _WORDS}
-
-    def add(self, rows: Ints, columns: Mapping[str, "_Column"], codes: Mapping[str, Indices]) -> None:
-        """Append rows of a table; map each text to the code of its entry in the table's dictionary."""
-        if self._count + len(rows) > self._capacity:
-            raise ExportFailed("The trace's columns have more slices than its summary counts.")
-        for name, ints in self._ints.items():
-            _copy_ints(columns[name].values, columns[name].valid, rows, ints[self._count :])
-        for name, words in self._words.items():
-            _copy_codes(columns[name].values, columns[name].valid, codes[name], rows, words[self._count :])
-        self._count += len(rows)
-
-    def columns(self) -> tuple[list[Ints], list[Indices]]:
-        """Return the written part of the integer and text columns."""
-        count = self._count
-        return [ints[:count] for ints in self._ints.values()], [words[:count] for words in self._words.values()]
+def _rows_of(count: int, category: type[Any]) -> Rows:
+    starts, ends, correlations = (np.empty(count, np.int64) for _ in range(3))
+    names, threads, rows = (np.empty(count, np.int32) for _ in range(3))
+    return Rows(starts, ends, correlations, names, np.empty(count, category), threads, rows)
 
 
 class _Column:
@@ -252,27 +256,34 @@ def _word(columns: Any, column: int, row: int) -> int:
 
 
 @compiled
-def _sort(
-    columns: Any, category_groups: Any, is_slice: Flags, groups: Any, threads: Indices, firsts: Ints, slots: Indices
-) -> int:
-    """Write the group of each event and the number of its thread within the table; return the count of threads.
+def _copy(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: objects would cost more
+    columns: Any, category_groups: Any, is_slice: Flags, codes: Any, first_row: int, groups: Any, counts: Ints,
+    firsts: Ints, slots: Indices,
+) -> int:  # fmt: skip
+    """Append the slices of a table to their groups.
+
+    Return the count of the table's threads, which number from 0, or -1 if a group has no room for a slice.
 
     Args:
         columns: for integers and for text, the columns' values and validity bitmaps.
         category_groups: group of each category, and of null at the end.
         is_slice: whether each phase is that of a slice, and null at the end.
-        groups: receives the group of each event.
-        threads: receives the thread of each event.
+        codes: code of each name, and of each category; that of null is at the end.
+        first_row: row of the table's first event.
+        groups: the `Rows` of each group.
+        counts: number of slices of each group, which grow.
         firsts: receives the first row of each thread.
         slots: hash table with more than twice as many slots as events, all `NONE`.
     """
-    count, mask = 0, len(slots) - 1
-    for row in range(len(groups)):
-        groups[row] = _OTHER
-        if not is_slice[_word(columns, _PH, row)] or _int(columns, _TS, row) == UNKNOWN:
+    threads, mask = 0, len(slots) - 1
+    name_codes, category_codes = codes
+    for row in range(len(columns[1][0][_PH])):
+        start = _int(columns, _TS, row)
+        if start == UNKNOWN or not is_slice[_word(columns, _PH, row)]:
             continue
-        groups[row] = category_groups[_word(columns, _CAT, row)]
-        if groups[row] == _OTHER:
+        category = _word(columns, _CAT, row)
+        group = category_groups[category]
+        if group == _OTHER:
             continue
         pid, tid = _int(columns, _PID, row), _int(columns, _TID, row)
         pid_text, tid_text = _word(columns, _PID_TEXT, row), _word(columns, _TID_TEXT, row)
@@ -284,24 +295,39 @@ def _sort(
                 break
             slot = (slot + 1) & mask
         if slots[slot] < 0:
-            slots[slot], firsts[count] = count, row
-            count += 1
-        threads[row] = slots[slot]
-    return count
+            slots[slot], firsts[threads] = threads, row
+            threads += 1
+        duration, correlation = max(_int(columns, _DUR, row), 0), _int(columns, _CORRELATION, row)
+        end = start + (duration if start <= _MAX - duration else 0)
+        words = name_codes[_word(columns, _NAME, row)], category_codes[category], slots[slot], first_row + row
+        at = counts[group]
+        counts[group] = at + 1
+        is_written = (
+            _write(groups[_HOST], at, start, end, correlation, words)
+            if group == _HOST
+            else _write(groups[_REGIONS], at, start, end, correlation, words)
+        )
+        if not is_written:
+            return -1
+    return threads
+
+
+@inlined
+def _write(rows: Rows, at: int, start: int, end: int, correlation: int, words: Any) -> bool:
+    """Write a slice, and return whether there is room for it."""
+    if at == len(rows.starts):
+        return False
+    rows.starts[at], rows.ends[at], rows.correlations[at] = start, end, correlation
+    rows.names[at], rows.categories[at], rows.threads[at], rows.rows[at] = words
+    return True
 
 
 @compiled
-def _copy_ints(values: Ints, valid: Any, rows: Ints, target: Ints) -> None:
-    """Copy the integers of rows, nulls as `UNKNOWN`."""
-    for index in range(len(rows)):
-        target[index] = values[rows[index]] if _has(valid, rows[index]) else UNKNOWN
-
-
-@compiled
-def _copy_codes(entries: Indices, valid: Any, codes: Indices, rows: Ints, target: Indices) -> None:
-    """Copy the codes of the texts of rows."""
-    for index in range(len(rows)):
-        target[index] = codes[entries[rows[index]] if _has(valid, rows[index]) else NONE]
+def _group(categories: Any, category_groups: Any, names: Indices, name_groups: Any, groups: Any) -> None:
+    """Write the group of each slice; see `Slices.unions`."""
+    for index in range(len(groups)):
+        group = category_groups[categories[index]]
+        groups[index] = name_groups[names[index]] if group == BY_NAME else group
 
 
 @compiled
@@ -312,11 +338,3 @@ def _mark_used(
     for row in range(len(names)):
         if _has(name_valid, row) and not (_has(category_valid, row) and categories[row] == python):
             used[names[row]] = True
-
-
-@compiled
-def _replace_by_ends(starts: Ints, durations: Ints) -> None:
-    """Overwrite durations with ends; a slice whose end overflows ends at its start."""
-    for index in range(len(starts)):
-        duration = max(durations[index], 0)
-        durations[index] = starts[index] + (duration if starts[index] <= _MAX - duration else 0)

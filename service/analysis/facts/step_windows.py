@@ -8,6 +8,7 @@ from pydantic import Field
 
 from service.analysis.facts.activity import Activity, Rules
 from service.analysis.facts.intervals import Ints
+from service.analysis.facts.scope import Scope
 from service.analysis.parameters import Parameters
 from service.attribution.rank_steps import DeviceBounds, steps_at, steps_of_numbers
 from service.trace.errors import NotApplicable
@@ -82,14 +83,19 @@ class Windows:
         return [None if number < 0 else number for number in self.numbers.tolist()]
 
 
-def windows_of(activity: Activity, parameters: StepParameters) -> Windows:
-    """Return the steps of a rank; without steps, one window over its whole activity.
+def windows_of(scope: Scope, activity: Activity, parameters: StepParameters) -> Windows:
+    """Return the steps of a rank with an activity; without steps, one window over its whole activity.
 
     Steps of a selection or a part of a trace are those of the whole rank, cut to the time of the selection.
 
     Raises:
         NotApplicable: the rank has no activity, or none of its steps lies in the selected time.
     """
+    key = ("windows", parameters.rules, parameters.bounds, parameters.last_step)
+    return scope.cached(key, lambda: _windows(activity, parameters))
+
+
+def _windows(activity: Activity, parameters: StepParameters) -> Windows:
     selected = activity.selected
     windows = _selected(activity, parameters) if parameters.rules == "exact" else None
     if windows is None:

@@ -1,0 +1,96 @@
+"""Arguments of the annotations of process groups. Ingest writes them to a file: few events have them, all over a trace.
+
+Row groups of `events.parquet` hold the arguments of all events, which are most of its bytes, and are read as a whole.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from service.analysis.facts.activity import COLLECTIVE
+from service.analysis.facts.scope import Scope
+from service.store.folder import COLLECTIVES, disk_errors, new_file
+
+log = logging.getLogger(__name__)
+
+_VERSION = {b"tracedock.collectives": b"1"}
+_SCHEMA = pa.schema({"row": pa.int64(), "args": pa.string()}, _VERSION)
+
+
+def collective_args(scope: Scope, rows: Sequence[int]) -> list[str | None]:
+    """Return the arguments of the annotations of process groups at some rows, in their order.
+
+    Those of a selection, and of a trace without a sound file of this version, are read from its events.
+
+    Raises:
+        ExportFailed: the events can't be read.
+    """
+    known = {} if scope.is_selection else scope.cached("arguments of collectives", lambda: _read(scope.columns))
+    return [known[row] for row in rows] if known.keys() >= {*rows} else scope.args_at(rows)
+
+
+def _read(columns: Path) -> dict[int, str | None]:
+    path = columns / COLLECTIVES
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        return {}
+    except (OSError, pa.ArrowException) as error:
+        log.warning("arguments of collectives are read from the events: %s is damaged: %s", path, error)
+        return {}
+    if not _VERSION.items() <= (table.schema.metadata or {}).items():
+        return {}
+    return dict(zip(table["row"].to_pylist(), table["args"].to_pylist(), strict=True))
+
+
+class CollectiveArgsWriter:
+    """Writer of the file, while the columns of the trace are written.
+
+    Leaving the ``with`` block without an error completes the file. There is none of a trace without such annotations.
+
+    Args:
+        columns: folder of the trace's columns.
+    """
+
+    def __init__(self, columns: Path) -> None:
+        self._columns = columns
+        self._resources = ExitStack()
+        self._writer: Any = None
+        self._rows = 0
+
+    def __enter__(self) -> "CollectiveArgsWriter":
+        self._resources.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._resources.__exit__(kind, error, traceback)
+
+    def add(self, events: pa.Table) -> None:
+        """Add the next events, in order of time, whose dictionary columns have one chunk.
+
+        Raises:
+            DiskFull: the disk has no room for the file.
+        """
+        first = self._rows
+        self._rows += len(events)
+        (names,) = events["name"].chunks
+        is_named = pc.match_substring_regex(names.dictionary, COLLECTIVE)
+        if not pc.any(is_named).as_py():
+            return
+        chosen = np.flatnonzero(is_named.take(names.indices).fill_null(False))
+        args = events["args"].take(pa.array(chosen)).cast(pa.string())
+        if self._writer is None:
+            file = self._resources.enter_context(new_file(self._columns / COLLECTIVES))
+            self._writer = self._resources.enter_context(pq.ParquetWriter(file, _SCHEMA, compression="zstd"))
+        with disk_errors():
+            self._writer.write_table(pa.table({"row": first + chosen, "args": args}, _SCHEMA))
