@@ -13,6 +13,8 @@ import numpy.typing as npt
 from service.attribution.nesting import Indices, Ints
 
 _MEMORY_MAX = 1 << 20
+_PIECE_MIN = 1 << 15
+"""Number of values that are worth a piece: each piece is read on its own."""
 
 
 class GatheredColumns:
@@ -30,6 +32,8 @@ class GatheredColumns:
     def __init__(self, *names: str, folder: Path | None = None) -> None:
         self._pieces: dict[str, list[_Piece]] = {name: [] for name in names}
         self._ends = [0]
+        self._added: list[dict[str, npt.NDArray[np.integer]]] = []  # since the last piece
+        self._count = 0
         size, place = (_MEMORY_MAX, str(folder)) if folder else (0, None)  # 0 is no limit
         self._file = SpooledTemporaryFile(size, dir=place)  # noqa: SIM115 - closed with these columns
         weakref.finalize(self, self._file.close)
@@ -37,28 +41,39 @@ class GatheredColumns:
 
     def __len__(self) -> int:
         """Return the number of values of each column."""
-        return self._ends[-1]
+        return self._ends[-1] + self._count
 
     def add(self, **columns: npt.NDArray[np.integer]) -> None:
-        """Add the next values of all columns, which are equally many."""
+        """Add the next values of all columns, which are equally many; they are not copied at once."""
         count = len(next(iter(columns.values())))
-        if not count:
-            return
-        self._ends.append(len(self) + count)
-        for name, values in columns.items():
-            self._pieces[name].append(self._piece(values))
+        if count:
+            self._added.append(columns)
+            self._count += count
+        if self._count >= _PIECE_MIN:
+            self._end_piece()
 
-    def _piece(self, values: npt.NDArray[np.integer]) -> "_Piece":
-        least, most, offset = int(values.min()), int(values.max()), self._size
-        type_ = np.min_scalar_type(most - least)
-        if least < most:
-            distances = (values.astype(np.int64).view(np.uint64) - _bits(least)).astype(type_)
-            self._file.seek(offset)
-            self._size += self._file.write(distances.data)
-        return _Piece(least, most, type_, offset)
+    def _end_piece(self) -> None:
+        """Write what was added since the last piece, if anything was."""
+        if not self._count:
+            return
+        written: list[memoryview] = []
+        self._file.seek(self._size)
+        for name, pieces in self._pieces.items():
+            values = np.concatenate([columns[name] for columns in self._added])
+            least, most = int(values.min()), int(values.max())
+            type_ = np.min_scalar_type(most - least)
+            pieces.append(_Piece(least, most, type_, self._size))
+            if least < most:
+                bits = values.astype(np.int64, copy=False).view(np.uint64)
+                written.append((bits - _bits(least)).astype(type_).data)
+                self._size += written[-1].nbytes
+        self._file.write(b"".join(written))
+        self._ends.append(len(self))
+        self._added, self._count = [], 0
 
     def values(self, name: str, first: int = 0, last: int | None = None) -> Ints:
         """Return the values of a column from index `first` to before `last`."""
+        self._end_piece()
         last = len(self) if last is None else min(last, len(self))
         found = [np.empty(0, np.int64)]
         for piece in range(bisect_right(self._ends, first) - 1, len(self._ends) - 1):
@@ -80,6 +95,7 @@ class GatheredColumns:
             indices: the indices, or `NONE`.
             missing: for each of the columns, the value where the index is `NONE`.
         """
+        self._end_piece()
         ends = np.array(self._ends)
         pieces = np.searchsorted(ends, indices, "right") - 1  # -1 for `NONE`
         chosen = np.flatnonzero(np.bincount(pieces + 1)[1:])
@@ -87,20 +103,21 @@ class GatheredColumns:
         shifts = np.zeros(len(ends), np.int64)
         shifts[chosen] = np.cumsum(lengths) - lengths - ends[chosen]
         places = indices + shifts[pieces]
-        return {name: np.append(self._joined(name, chosen.tolist()), value)[places] for name, value in missing.items()}
+        return {name: self._joined(name, chosen.tolist(), value)[places] for name, value in missing.items()}
 
     def between(self, name: str, least: int, most: int) -> tuple[Ints, Ints]:
         """Return the values of a column in the pieces that may have some from `least` to `most`, and their indices."""
+        self._end_piece()
         pieces = enumerate(self._pieces[name])
         chosen = [index for index, piece in pieces if piece.least <= most and piece.most >= least]
         indices = [np.arange(self._ends[index], self._ends[index + 1]) for index in chosen]
         return self._joined(name, chosen), np.concatenate([np.empty(0, np.int64), *indices])
 
-    def _joined(self, name: str, pieces: Iterable[int]) -> Ints:
-        """Return the values of some pieces of a column, one after the other."""
+    def _joined(self, name: str, pieces: Iterable[int], *further: int) -> Ints:
+        """Return the values of some pieces of a column, one after the other, and further values."""
         lengths = ((piece, self._ends[piece + 1] - self._ends[piece]) for piece in pieces)
         found = [self._read(name, piece, 0, length) for piece, length in lengths]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        return np.concatenate([*found, np.array(further, np.int64)])
 
     def _read(self, name: str, index: int, first: int, last: int) -> Ints:
         """Return the values of a piece from index `first` to before `last`."""

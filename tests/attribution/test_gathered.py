@@ -1,16 +1,26 @@
 """Gathered columns equal their concatenated pieces, whatever integers these hold."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from service.attribution import gathered as gathered_columns
 from service.attribution.gathered import GatheredColumns
 from service.attribution.nesting import NONE
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
 PIECES = st.lists(st.lists(st.sampled_from([-1, 0, 1, 127, 255, 1 << 31]) | INTEGERS, max_size=5), max_size=5)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_pieces() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gathered_columns, "_PIECE_MIN", 3)
+        yield
 
 
 def gathered(pieces: list[list[int]]) -> tuple[GatheredColumns, list[int]]:
