@@ -8,13 +8,13 @@ import numpy.typing as npt
 from service.attribution.gathered import GatheredColumns
 from service.attribution.links import is_operator
 from service.attribution.matching import Matches, Read
-from service.attribution.nesting import NONE, Flags, Ints, nesting_order
+from service.attribution.nesting import Ints, nesting_order
 from service.attribution.steps import Track, normalized_track
-from service.attribution.sweep import OpenOperators
+from service.attribution.sweep import CLASS, CORRELATION, END, ID, NAME, ROW, START, WIDTH, OpenOperators, gather
 from service.attribution.work import COLUMNS as WORK_COLUMNS
 from service.attribution.work import GatheredWork
 from service.store.event_classes import ClassValues, EventClass, EventClasses
-from service.store.parts import TRACK, Part, Words
+from service.store.parts import TRACK, Part, Words, WordValues
 from service.trace.summary import (
     ANNOTATION_CATEGORIES,
     GPU_CATEGORIES,
@@ -57,11 +57,11 @@ class LinkBuilder:
         self._kinds = ClassValues(classes, lambda class_: _kinds_of(class_.cat) if class_.ph == "X" else 0)
         self._thread_numbers: dict[Track, int] = {}
         self._threads = ClassValues(classes, self._thread_of)
+        self._are_operators = WordValues(is_operator)
         self._open = OpenOperators()
-        self._pending = [np.empty(0, np.int64)] * 9  # slices with the latest start; the next part may have more
+        self._pending = np.empty((0, WIDTH), np.int64)  # slices with the latest start; the next part may have more
         self._calls = GatheredColumns(
-            "correlation", "row", "id", "is_graph", "start", "duration", "name", "track", "operator", "operator_id",
-            folder=folder,
+            "correlation", "row", "id", "start", "duration", "name", "track", "operator", "operator_id", folder=folder
         )  # fmt: skip
         self._slices = GatheredColumns("row", "correlation", "id", "start", "end", "track", "is_work", folder=folder)
         self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device", folder=folder)
@@ -76,50 +76,44 @@ class LinkBuilder:
         if not len(part):
             return
         kinds = self._kinds.of(self._classes.of(part)).astype(np.int8) * part.has("ts_ns")
-        operators = kinds & _OPERATOR > 0
-        if operators.any():
-            operators &= part.which("name", is_operator)
-        is_call = kinds & _CALL > 0
-        if is_call.any():
-            is_call &= part.ints("correlation") > 0
-        self._add_host(part, np.flatnonzero(operators | is_call), is_call)
-        self._add_device(part, np.flatnonzero(kinds & _ON_DEVICE), kinds)
-        self._work.add(part, np.flatnonzero(kinds & _WORK))
-        self._add_regions(part, np.flatnonzero(kinds & _REGION), is_device=1)
-        self._add_regions(part, np.flatnonzero(kinds & _ANNOTATION), is_device=0)
+        self._add_host(part, kinds)
+        self._add_device(part, np.flatnonzero(kinds & _ON_DEVICE > 0), kinds)
+        self._work.add(part, np.flatnonzero(kinds & _WORK > 0))
+        self._add_regions(part, np.flatnonzero(kinds & _REGION > 0), is_device=1)
+        self._add_regions(part, np.flatnonzero(kinds & _ANNOTATION > 0), is_device=0)
 
-    def _add_host(self, part: Part, rows: Ints, is_call: Flags) -> None:
-        if not len(rows):
+    def _add_host(self, part: Part, kinds: npt.NDArray[np.int8]) -> None:
+        is_operator_, is_call = kinds & _OPERATOR > 0, (kinds & _CALL > 0) & (part.ints("correlation") > 0)
+        rows = np.flatnonzero(is_operator_)
+        is_operator_[rows] = self._are_operators.of(part, "name", rows)
+        pending = len(self._pending)
+        slices = np.empty((pending + np.count_nonzero(is_operator_ | is_call), WIDTH), np.int64)
+        if not len(slices):
             return
-        is_graph = part.which("name", lambda name: "GraphLaunch" in (name or ""))
-        calls, names = is_call[rows], np.full(len(rows), NONE)
-        names[calls] = self._work.names.of(part, "name", rows[calls])
-        new = (
-            calls.astype(np.int64), self._classes.of(part)[rows], part.starts[rows], part.ends[rows],
-            part.ints("external_id")[rows], part.first + rows, part.ints("correlation")[rows], is_graph[rows], names,
+        slices[:pending] = self._pending
+        gather(
+            is_operator_, is_call, self._classes.of(part), part.starts, part.ends, part.ints("external_id"),
+            part.ints("correlation"), part.first, slices[pending:],
         )  # fmt: skip
-        slices = [np.concatenate(columns) for columns in zip(self._pending, new, strict=True)]
-        ready = int(np.searchsorted(slices[2], slices[2][-1]))
-        self._pending = [values[ready:] for values in slices]
-        self._sweep([values[:ready] for values in slices])
+        calls = pending + np.flatnonzero(slices[pending:, CORRELATION])
+        slices[calls, NAME] = self._work.names.of(part, "name", slices[calls, ROW] - part.first)
+        ready = int(np.searchsorted(slices[:, START], slices[-1, START]))
+        self._pending = slices[ready:]
+        self._sweep(slices[:ready])
 
-    def _sweep(self, slices: list[Ints]) -> None:
+    def _sweep(self, slices: Ints) -> None:
         """Find the operators around calls. Slices that are swept later begin after all of these."""
-        order = nesting_order(slices[2], slices[3])
-        calls, classes, starts, ends, ids, rows, correlations, graphs, names = (values[order] for values in slices)
-        is_call = calls > 0
-        if not len(rows):
-            return
-        around = self._open.around(is_call, self._threads.of(classes), starts, ends, ids, rows)
+        slices = slices[nesting_order(slices[:, START], slices[:, END])]
+        calls = slices[slices[:, CORRELATION] > 0]
+        around = self._open.around(slices, self._threads.values(), len(calls))
         self._calls.add(
-            correlation=correlations[is_call],
-            row=rows[is_call],
-            id=ids[is_call],
-            is_graph=graphs[is_call],
-            start=starts[is_call],
-            duration=(ends - starts)[is_call],
-            name=names[is_call],
-            track=self._classes.tracks.of(classes[is_call]),
+            correlation=calls[:, CORRELATION],
+            row=calls[:, ROW],
+            id=calls[:, ID],
+            start=calls[:, START],
+            duration=calls[:, END] - calls[:, START],
+            name=calls[:, NAME],
+            track=self._classes.tracks.of(calls[:, CLASS]),
             operator=around[:, 0],
             operator_id=around[:, 1],
         )

@@ -28,8 +28,7 @@ MIN_AGREEMENT = 0.99
 SLICES_AT_ONCE = 1 << 17
 _NO_INDICES = np.empty(0, np.int32)
 _NO_CALL = {
-    "row": NONE, "id": 0, "is_graph": 0, "start": 0, "duration": 0, "name": NONE, "track": 0, "operator": NONE,
-    "operator_id": NONE,
+    "row": NONE, "id": 0, "start": 0, "duration": 0, "name": NONE, "track": 0, "operator": NONE, "operator_id": NONE,
 }  # fmt: skip
 """Values of the launch of a slice that has none, by column of launches."""
 
@@ -165,11 +164,13 @@ class Matches:
 
     def _launched(self) -> Iterator["_LaunchedSlices"]:
         """Yield the slices, some at a time, with what their launches say."""
+        are_graphs = np.array([*("GraphLaunch" in name for name in self._work.names.listed), False])
         end = 0
         for slices in self._slices.ranges(SLICES_AT_ONCE):
             start, end = end, end + len(slices["row"])
             call = self._call_of_slice[start:end]
-            yield _LaunchedSlices.of(slices, self._calls.at(call, _NO_CALL), call != NONE)
+            calls = self._calls.at(call, _NO_CALL)
+            yield _LaunchedSlices.of(slices, calls, call != NONE, are_graphs[calls["name"]])
 
 
 @dataclass(frozen=True)
@@ -198,9 +199,11 @@ class _LaunchedSlices:
     correlations: Ints
 
     @classmethod
-    def of(cls, slices: Mapping[str, Ints], calls: Mapping[str, Ints], is_launched: Flags) -> "_LaunchedSlices":
-        """Return slices with the values of their launches."""
-        rules = np.where(calls["operator"] != NONE, LAUNCH, LAUNCH_OUTSIDE) + calls["is_graph"]
+    def of(
+        cls, slices: Mapping[str, Ints], calls: Mapping[str, Ints], is_launched: Flags, is_graph: Flags
+    ) -> "_LaunchedSlices":
+        """Return slices with the values of their launches, some of which launch a graph."""
+        rules = np.where(calls["operator"] != NONE, LAUNCH, LAUNCH_OUTSIDE) + is_graph
         return cls(
             rows=slices["row"],
             is_work=slices["is_work"] > 0,

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from service.attribution.file import match_events, write_links
 from service.attribution.link_builder import LinkBuilder
 from service.store.census import Census
 from service.store.event_classes import EventClasses
 from service.store.parts import Part
-from service.streaming.scan.nesting import Nesting
+from service.streaming.scan.nesting import NONE, Nesting
 from service.trace.health import Health
 from service.trace.summary import ExternalIdKind, Summary
 
@@ -22,24 +21,22 @@ class SummaryBuilder:
 
     Args:
         columns: folder of the trace's columns.
+        classes: the classes of the events.
     """
 
-    def __init__(self, columns: Path) -> None:
-        self._columns = columns
-        self._parts = self._rows = 0
-        self._classes = EventClasses()
+    def __init__(self, columns: Path, classes: EventClasses) -> None:
+        self._columns, self._classes = columns, classes
         self._nesting = Nesting()
-        self._links = LinkBuilder(self._classes, columns)
-        self._census = Census(self._classes)
+        self._links = LinkBuilder(classes, columns)
+        self._census = Census(classes)
 
-    def add(self, events: pa.Table) -> None:
+    def add(self, part: Part) -> None:
         """Add the next events; dictionary columns have one chunk."""
-        if not len(events):
+        if not len(part):
             return
-        part = Part(self._parts, self._rows, events)
-        self._parts, self._rows = self._parts + 1, self._rows + len(events)
-        rows = np.flatnonzero(part.slices & part.has("ts_ns") & part.has("dur_ns") & (part.ints("dur_ns") >= 0))
-        self._nesting.add(self._classes.tracks.of(self._classes.of(part)[rows]), part.starts[rows], part.ends[rows])
+        nests = part.slices & part.has("ts_ns") & part.has("dur_ns") & (part.ints("dur_ns") >= 0)
+        tracks = self._classes.tracks.of(self._classes.of(part))
+        self._nesting.add(np.where(nests, tracks, NONE), part.starts, part.ends)
         self._links.add(part)
         self._census.add(part)
 

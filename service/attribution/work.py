@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from service.attribution.gathered import GatheredColumns
-from service.attribution.nesting import Ints
+from service.attribution.nesting import Ints, factorize
 from service.store.parts import Part, Words
 from service.streaming.scan.search import NOWHERE, hashes, places
 from service.streaming.words import word_column
@@ -67,9 +67,10 @@ class GatheredWork:
             return
         args = _args(part)
         collectives = places(args, COLLECTIVE, rows)
-        nulls = sum((~part.has(name)[rows]).astype(np.int64) << bit for bit, name in enumerate(_INTS))
+        has = {name: part.has(name)[rows] for name in _INTS}
+        nulls = sum((~flags).astype(np.int64) << bit for bit, flags in enumerate(has.values()))
         self._columns.add(
-            **{name: part.ints(name)[rows] for name in _INTS},
+            **{name: part.numbers(name)[rows] * flags for name, flags in has.items()},
             name=self.names.of(part, "name", rows),
             cat=self._categories.of(part, "cat", rows),
             names_collective=(collectives != NOWHERE).astype(np.int8),
@@ -92,10 +93,15 @@ class GatheredWork:
         """Return the number of each event's configuration, whose description ends at a place; -1 for none."""
         firsts = places(args, _CONFIGURATION, rows)
         has = firsts != NOWHERE
-        distinct, indices = np.unique(hashes(args, rows[has], firsts[has], ends[has]), return_inverse=True)
+        found = hashes(args, rows[has], firsts[has], ends[has])
+        codes, count = factorize(found)
+        distinct = np.empty(count, np.int64)
+        distinct[codes] = found
         known = self._configurations
+        for value in np.sort(distinct).tolist():
+            known.setdefault(value, len(known))
         numbers = np.full(len(rows), -1)
-        numbers[has] = np.array([known.setdefault(value, len(known)) for value in distinct.tolist()])[indices]
+        numbers[has] = np.array([known[value] for value in distinct.tolist()], np.int64)[codes]
         return numbers
 
 

@@ -19,6 +19,7 @@ from service.cutting.rows import AT_ONCE, nothing_selected
 from service.cutting.source import Source
 from service.formats.names import child_name
 from service.store.columns import ROW_GROUP, EventsFile
+from service.store.event_notes import EventNotes
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
 from service.store.lists import with_limited_lists
 from service.store.parts import Parts
@@ -105,7 +106,8 @@ class ColumnWriter:
     def __init__(self, folder: Path, schema: pa.Schema, threads: ThreadPoolExecutor) -> None:
         self.folder = folder
         self.rows = self.buffered = 0
-        self.builder = SummaryBuilder(folder)
+        self._notes = EventNotes()
+        self.builder = SummaryBuilder(folder, self._notes.classes)
         self._threads = threads
         self._tables: list[pa.Table] = []
         self._writing: Future[None] | None = None
@@ -139,6 +141,8 @@ class ColumnWriter:
         if self._tables:
             self.flush()
         self._settle()
+        with disk_errors():
+            self._file.describe(self._notes.texts())
 
     def _settle(self) -> None:
         if self._writing:
@@ -149,7 +153,7 @@ class ColumnWriter:
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         with disk_errors():
             self._file.write(table)
-            self.builder.add(table)
+            self.builder.add(self._notes.add(table))
 
 
 def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection: Selection | None) -> Child:

@@ -7,8 +7,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from service.analysis.facts.collective_args import CollectiveArgsWriter
 from service.analysis.facts.memory_writer import MemoryChangesWriter
 from service.attribution.links import external_ids_in_envelope
@@ -17,6 +15,7 @@ from service.formats.registry import open_trace
 from service.store.columns_writer import ColumnsWriter
 from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
 from service.store.lists import with_limited_lists
+from service.store.parts import Part
 from service.streaming.source import Progress
 from service.trace.rank import merged_ranks, ranks_by_pid
 from service.trace.summary import Summary
@@ -65,7 +64,6 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     scratch = folder / "scratch"
     scratch.mkdir()
     reader, packed = open_trace(original, scratch, on_read)
-    builder = SummaryBuilder(folder)
     with (
         ColumnsWriter(folder) as writer,
         MemoryChangesWriter(folder) as memory_changes,
@@ -77,12 +75,13 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
         on_progress(progress)
         envelope, members = reader.envelope()
         ranks = ranks_by_pid(merged_ranks(members))
+        builder = SummaryBuilder(folder, writer.classes)
 
-        def on_slab(events: pa.Table) -> None:
-            builder.add(events)
+        def on_slab(part: Part) -> None:
+            builder.add(part)
             if not ranks:  # those of a merged trace are analysed one by one
-                memory_changes.add(events)
-                collective_args.add(events)
+                memory_changes.add(part.table)
+                collective_args.add(part.table)
 
         written_count = writer.finish(on_slab, ranks)
     shutil.rmtree(scratch)

@@ -57,10 +57,10 @@ class Census:
         for kind, *row in _rows(part, _NAME_COLUMNS, part.which("ph", METADATA) & part.has("args")):
             if kind in _NAMING:
                 self._add_name(kind, *row)
-        (names,) = part.table["name"].chunks  # a list of all of its words would take long
-        is_step = np.append(pc.starts_with(names.dictionary, STEP_PREFIX).to_numpy(zero_copy_only=False), False)
+        codes, names = part.encoded("name")  # a list of all of its words would take long
+        is_step = np.append(pc.starts_with(names, STEP_PREFIX).to_numpy(zero_copy_only=False), False)
         if is_step.any():
-            chosen = part.slices & part.has("ts_ns") & is_step[names.indices.fill_null(-1).to_numpy()]
+            chosen = part.slices & part.has("ts_ns") & is_step.take(codes, mode="wrap")
             for name, start, last, *place in _rows(part, _STEP_COLUMNS, chosen):
                 end = start + max(last or 0, 0)
                 self._steps.append((name, start, end if end <= _TIME_MAX else start, *place))

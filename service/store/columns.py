@@ -10,11 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from service.store import flow_ids, text_sizes, work_tracks
-from service.store.flow_ids import FlowIds, flow_ids_of
 from service.store.folder import COLUMNS_VERSION, EVENTS
-from service.store.text_sizes import TextSizes, text_sizes_of
-from service.store.work_tracks import WorkTracks
 from service.streaming.integers import ints
 from service.streaming.schema import SCHEMA, UNTIMED_LAST
 
@@ -47,9 +43,6 @@ class EventsFile:
     """
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        self._flow_ids: list[FlowIds] = []
-        self._work_tracks = WorkTracks()
-        self._text_sizes = [TextSizes()]
         self._file = pq.ParquetWriter(
             folder / EVENTS,
             schema.with_metadata({"tracedock.columns": COLUMNS_VERSION}),
@@ -70,35 +63,19 @@ class EventsFile:
 
     def write(self, events: pa.Table) -> None:
         """Write the next events, whose columns have one chunk each, as parts of about equal size."""
-        self.encode(events)
-        self.note(events)
+        self._file.write_table(events, row_group_size=part_size(len(events)))
 
-    def encode(self, events: pa.Table) -> None:
-        """Write events alone; `note` takes the same events, perhaps in another thread."""
-        self._file.write_table(events, row_group_size=_part_size(len(events)))
-
-    def note(self, events: pa.Table) -> None:
-        """Note what the file's metadata says about events; see `encode`."""
-        size = _part_size(len(events))
-        firsts = range(0, max(len(events), 1), size)
-        self._flow_ids += (flow_ids_of(events.slice(first, size)) for first in firsts)
-        self._work_tracks.add(events)
-        self._text_sizes.append(text_sizes_of(events))
+    def describe(self, texts: Mapping[str, bytes]) -> None:
+        """Add texts to the file's metadata; see `EventNotes`."""
+        self._file.add_key_value_metadata(texts)
 
     def close(self) -> None:
         """Complete the file."""
-        if self._file.is_open:
-            texts = {
-                flow_ids.METADATA_KEY: flow_ids.encoded(self._flow_ids),
-                work_tracks.METADATA_KEY: self._work_tracks.encoded(),
-                text_sizes.METADATA_KEY: text_sizes.encoded(self._text_sizes),
-            }
-            self._file.add_key_value_metadata(texts)
         self._file.close()
 
 
-def _part_size(events: int) -> int:
-    """Return the size of equal parts of some events, as few as `ROW_GROUP` allows."""
+def part_size(events: int) -> int:
+    """Return the size of the equal parts of some events, as few as `ROW_GROUP` allows."""
     parts = max(1, math.ceil(events / ROW_GROUP))
     return max(1, math.ceil(events / parts))
 

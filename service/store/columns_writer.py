@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from service.store.columns import MERGED, EventsFile, with_ranks
+from service.store.event_classes import EventClasses
+from service.store.event_notes import EventNotes
 from service.store.folder import disk_errors
+from service.store.parts import Part
 from service.store.runs import Run, merged
 from service.streaming.ahead import read_ahead
 from service.streaming.open_files import allow_open_files
@@ -40,6 +43,7 @@ class ColumnsWriter:
         self._rows = self._bytes = 0
         self._position = 0
         self._runs: list[Future[Run]] = []
+        self._notes = EventNotes()
         self._unused_memory = UnusedMemory()
 
     def __enter__(self) -> "ColumnsWriter":
@@ -50,6 +54,11 @@ class ColumnsWriter:
     ) -> None:
         self._threads.shutdown(cancel_futures=True)
         shutil.rmtree(self._spill, ignore_errors=True)
+
+    @property
+    def classes(self) -> EventClasses:
+        """The classes of the events, which become known when `finish` passes them on."""
+        return self._notes.classes
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the next events; blocks while too many wait to be sorted."""
@@ -71,7 +80,7 @@ class ColumnsWriter:
         self._batches, self._rows, self._bytes = [], 0, 0
         self._unused_memory.return_beyond_limit()
 
-    def finish(self, on_slab: Callable[[pa.Table], object], ranks: Mapping[int, int] | None = None) -> int:
+    def finish(self, on_slab: Callable[[Part], object], ranks: Mapping[int, int] | None = None) -> int:
         """Write the file, and return its number of rows.
 
         Args:
@@ -90,10 +99,10 @@ class ColumnsWriter:
                 for slab in read_ahead(slabs, "slabs"):
                     while len(writes) > _WRITES_AHEAD:
                         writes.popleft().result()
-                    writes.append(thread.submit(file.encode, slab))
-                    file.note(slab)
-                    on_slab(slab)
+                    writes.append(thread.submit(file.write, slab))
+                    on_slab(self._notes.add(slab))
                     self._unused_memory.return_beyond_limit()
                 for write in writes:
                     write.result()
+            file.describe(self._notes.texts())
         return self._position

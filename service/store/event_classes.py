@@ -7,8 +7,8 @@ from weakref import ReferenceType, ref
 import numpy as np
 import numpy.typing as npt
 
-from service.store.parts import TRACK, Part, Words
-from service.streaming.scan.compiled import compiled
+from service.store.parts import TRACK, Flags, Part, Words
+from service.streaming.scan.compiled import compiled, inlined
 from service.trace.summary import RECORD_WINDOW_END, Key, key_of
 
 KEYS = ("ph", "cat", *TRACK, "device", "stream")
@@ -16,9 +16,12 @@ KEYS = ("ph", "cat", *TRACK, "device", "stream")
 COLUMNS = (*KEYS, "name")
 """The columns from which classes are found."""
 
-_WORDS = frozenset({"ph", "cat", "pid_text", "tid_text"})
-_HAS = len(KEYS)  # place of the bits of the keys that are not null, and of the bit of the profiler's mark
-_IS_MARK = len(KEYS)
+_WORDS = ("ph", "cat", "pid_text", "tid_text")
+_INTS = ("pid", "tid", "device", "stream")
+_PLACES = {name: place for place, name in enumerate((*_WORDS, *_INTS))}
+"""Places of the keys in a row."""
+_HAS = len(_PLACES)  # place of the bits of the integers that are not null, and of the bit of the profiler's mark
+_IS_MARK = len(_INTS)
 _WIDTH = _HAS + 1
 _FREE = -1
 _LISTED_AT_ONCE = 10_000
@@ -51,53 +54,66 @@ class EventClass(NamedTuple):
         return key_of(self.pid, self.pid_text), key_of(self.tid, self.tid_text)
 
 
-@compiled
-def _slot(keys: Ints, event: int, rows: Ints, slots: Ints) -> int:
-    """Return the slot of the row that has an event's keys, or the free slot where its number belongs."""
+@inlined
+def _slot(key: Ints, rows: Ints, slots: Ints) -> int:
+    """Return the slot of the row that has a key, or the free slot where its number belongs."""
     value = 0
-    for key in range(keys.shape[0]):
-        value += keys[key, event] * _RANDOM[key]
+    for place in range(_WIDTH):
+        value += key[place] * _RANDOM[place]
     slot = (value ^ value >> 31) & (slots.size - 1)
     while slots[slot] != _FREE:
-        row, key = slots[slot], 0
-        while key < keys.shape[0] and rows[row, key] == keys[key, event]:
-            key += 1
-        if key == keys.shape[0]:
+        row, place = slots[slot], 0
+        while place < _WIDTH and rows[row, place] == key[place]:
+            place += 1
+        if place == _WIDTH:
             break
         slot = (slot + 1) & (slots.size - 1)
     return slot
 
 
 @compiled
-def _number(keys: Ints, rows: Ints, slots: Ints, numbers: Ints, known: int, first: int) -> tuple[int, int]:
+def _number(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: objects would cost more
+    codes: Any, tables: Any, numbers: Any, has: Any, marks: Flags, rows: Ints, slots: Ints, classes: Ints, known: int,
+    first: int,
+) -> tuple[int, int]:  # fmt: skip
     """Number events by their keys; return the number of rows, and the index of the first event without room.
 
     Args:
-        keys: a row for each key, and one for the bits of those that are not null.
-        rows: the distinct keys so far.
+        codes: the codes of the events' words, for each of `_WORDS`.
+        tables: the number of each code.
+        numbers: the events' integers, for each of `_INTS`.
+        has: whether there is an integer.
+        marks: whether the event is the profiler's mark.
+        rows: the distinct keys so far; the row behind them takes the key of an event.
         slots: hash table of the numbers of rows, larger than the table of rows.
-        numbers: output: the row of each event.
+        classes: output: the row of each event.
         known: number of rows so far.
         first: index of the event to begin with.
     """
-    for event in range(first, keys.shape[1]):
-        slot = _slot(keys, event, rows, slots)
+    for event in range(first, len(classes)):
+        key = rows[known]
+        bits = marks[event] << _IS_MARK
+        for column in range(len(codes)):
+            key[column] = tables[column][codes[column][event]]
+        for column in range(len(numbers)):
+            key[len(codes) + column] = numbers[column][event] if has[column][event] else 0
+            bits |= has[column][event] << column
+        key[_HAS] = bits
+        slot = _slot(key, rows, slots)
         if slots[slot] == _FREE:
-            if known == len(rows):
+            if known == len(rows) - 1:
                 return known, event
-            for key in range(keys.shape[0]):
-                rows[known, key] = keys[key, event]
             slots[slot] = known
             known += 1
-        numbers[event] = slots[slot]
-    return known, keys.shape[1]
+        classes[event] = slots[slot]
+    return known, len(classes)
 
 
 @compiled
-def _place(keys: Ints, rows: Ints, slots: Ints) -> None:
-    """Enter all rows into an empty hash table; `keys` has their keys."""
-    for row in range(keys.shape[1]):
-        slots[_slot(keys, row, rows, slots)] = row
+def _place(rows: Ints, known: int, slots: Ints) -> None:
+    """Enter the known rows into an empty hash table."""
+    for row in range(known):
+        slots[_slot(rows[row], rows, slots)] = row
 
 
 class EventClasses:
@@ -111,11 +127,10 @@ class EventClasses:
     """
 
     def __init__(self) -> None:
-        self._rows = np.zeros((1, _WIDTH), np.int64)
-        self._slots = np.full(2, _FREE)
+        self._rows = np.zeros((2, _WIDTH), np.int64)
+        self._slots = np.full(4, _FREE)
         self._known = 0
-        self._keys = np.empty(0, np.int64)  # reused: touching new memory takes longer than filling it
-        self._words = {name: Words() for name in KEYS if name in _WORDS}
+        self._words = {name: Words() for name in _WORDS}
         self._latest: tuple[ReferenceType[Part], Ints] | None = None  # so that it does not keep the part's memory
         self._track_numbers: dict[tuple[Key, Key], int] = {}
         self.track_keys: list[tuple[Key, Key]] = []
@@ -131,39 +146,32 @@ class EventClasses:
         return self._latest[1]
 
     def _numbered(self, part: Part) -> Ints:
-        bits = _are_marks(part).astype(np.uint16) << _IS_MARK
-        if self._keys.size < _WIDTH * len(part):
-            self._keys = np.empty(_WIDTH * len(part), np.int64)
-        keys = self._keys[: _WIDTH * len(part)].reshape(_WIDTH, len(part))
-        for place, name in enumerate(KEYS):
-            has = part.has(name)
-            bits |= has.astype(np.uint16) << place
-            if not has.any():
-                keys[place] = -1 if name in _WORDS else 0  # as null is in other parts
-            else:
-                keys[place] = self._words[name].of(part, name) if name in _WORDS else part.ints(name)
-        keys[_HAS] = bits
-        numbers = np.empty(len(part), np.int64)
+        codes = tuple(part.encoded(name)[0] for name in _WORDS)
+        tables = tuple(words.table(part, name) for name, words in self._words.items())
+        numbers, has = tuple(part.numbers(name) for name in _INTS), tuple(part.has(name) for name in _INTS)
+        marks, classes = _are_marks(part), np.empty(len(part), np.int64)
         done = 0
         while done < len(part):
-            self._known, done = _number(keys, self._rows, self._slots, numbers, self._known, done)
+            self._known, done = _number(
+                codes, tables, numbers, has, marks, self._rows, self._slots, classes, self._known, done
+            )
             if done < len(part):
                 self._grow()
-        return numbers
+        return classes
 
     def _grow(self) -> None:
         """Double the table."""
         rows = np.zeros((2 * len(self._rows), _WIDTH), np.int64)
         rows[: self._known] = self._rows[: self._known]
         self._rows, self._slots = rows, np.full(2 * len(rows), _FREE)
-        _place(np.ascontiguousarray(rows[: self._known].T), rows, self._slots)
+        _place(rows, self._known, self._slots)
 
     def listed(self, first: int = 0) -> Iterator[EventClass]:
         """Yield the classes from number `first` on."""
         words = {name: numbers.listed for name, numbers in self._words.items()}
         for start in range(first, self._known, _LISTED_AT_ONCE):
             rows = self._rows[start : min(start + _LISTED_AT_ONCE, self._known)]
-            columns = [_column(rows, place, words.get(name)) for place, name in enumerate(KEYS)]
+            columns = [_words(rows, name, words[name]) if name in words else _ints(rows, name) for name in KEYS]
             are_marks = (rows[:, _HAS] >> _IS_MARK & 1 == 1).tolist()
             yield from map(EventClass._make, zip(*columns, are_marks, strict=True))
 
@@ -190,6 +198,10 @@ class ClassValues:
 
     def of(self, numbers: Ints) -> Ints:
         """Return the integers of the classes with some numbers."""
+        return self.values().take(numbers)
+
+    def values(self) -> Ints:
+        """Return the integers of all classes."""
         if self._known < len(self._classes):
             if len(self._values) < len(self._classes):
                 grown = np.empty(2 * len(self._classes), np.int64)
@@ -198,22 +210,25 @@ class ClassValues:
             for number, class_ in enumerate(self._classes.listed(self._known), self._known):
                 self._values[number] = self._value_of(class_)
             self._known = len(self._classes)
-        return self._values.take(numbers)
+        return self._values[: self._known]
 
 
-def _column(rows: Ints, place: int, words: Sequence[str] | None) -> list[Any]:
-    """Return a key of some rows: its numbers or their words, and None for null."""
-    values, has = rows[:, place].tolist(), (rows[:, _HAS] >> place & 1).tolist()
-    if words is not None:
-        return [words[value] if has_value else None for value, has_value in zip(values, has, strict=True)]
+def _words(rows: Ints, name: str, words: Sequence[str]) -> list[str | None]:
+    """Return the words of some rows, and None for null."""
+    return [words[number] if number >= 0 else None for number in rows[:, _PLACES[name]].tolist()]
+
+
+def _ints(rows: Ints, name: str) -> list[int | None]:
+    """Return the integers of some rows, and None for null."""
+    values, has = rows[:, _PLACES[name]].tolist(), (rows[:, _HAS] >> _INTS.index(name) & 1).tolist()
     return [value if has_value else None for value, has_value in zip(values, has, strict=True)]
 
 
-def _are_marks(part: Part) -> npt.NDArray[np.bool_]:
+def _are_marks(part: Part) -> Flags:
     """Flag the instants `RECORD_WINDOW_END`."""
-    (names,) = part.table["name"].chunks
-    code = names.dictionary.index(RECORD_WINDOW_END).as_py()  # a list of all words would take long
-    if code < 0:
+    codes, names = part.encoded("name")
+    mark = names.index(RECORD_WINDOW_END).as_py()  # a list of all words would take long
+    if mark < 0:
         return np.zeros(len(part), np.bool_)
-    flags: npt.NDArray[np.bool_] = (names.indices.fill_null(-1).to_numpy() == code) & ~part.slices
+    flags: Flags = (codes == mark) & ~part.slices
     return flags

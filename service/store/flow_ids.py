@@ -6,13 +6,9 @@ grow with time. The statistics of the column ``id`` mix them, so they rule out h
 
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import orjson
-import pyarrow as pa
 
 from service.trace.selection import Interval
-from service.trace.summary import FLOW_PHASES
 
 LAUNCH_FLOWS = frozenset({"ac2g", "async"})
 """Categories of the arrows from a launch to its GPU work; the id of such an arrow is the correlation of both."""
@@ -30,25 +26,6 @@ class FlowIds(NamedTuple):
 
     launches: Interval | None
     others: Interval | None
-
-
-def flow_ids_of(events: pa.Table) -> FlowIds:
-    """Return the spans of the ids of flow arrows in some events, whose dictionary columns have one chunk."""
-    ends = np.flatnonzero(_flags(events["ph"], FLOW_PHASES) & events["id"].is_valid().to_numpy())
-    ids, is_launch = events["id"].take(pa.array(ends)).to_numpy(), _flags(events["cat"], LAUNCH_FLOWS)[ends]
-    return FlowIds(_span(ids[is_launch]), _span(ids[~is_launch]))
-
-
-def _flags(words: pa.ChunkedArray, wanted: frozenset[str]) -> npt.NDArray[np.bool_]:
-    """Flag the rows that have one of the wanted words."""
-    (chunk,) = words.chunks
-    of_words = np.array([*(word in wanted for word in chunk.dictionary.to_pylist()), False])
-    flags: npt.NDArray[np.bool_] = of_words[chunk.indices.fill_null(-1).to_numpy()]
-    return flags
-
-
-def _span(ids: npt.NDArray[np.int64]) -> Interval | None:
-    return (int(ids.min()), int(ids.max())) if len(ids) else None
 
 
 def encoded(spans: list[FlowIds]) -> bytes:

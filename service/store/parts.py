@@ -33,6 +33,9 @@ METADATA = frozenset({"M"}).__contains__
 UNTIMED = ALWAYS[0]
 """Sentinel time of untimed events. It is smaller than all times, although the columns store untimed events last."""
 
+_UNKNOWN = -2
+"""Integer of a word that `WordValues` was not asked for."""
+
 _FEW = 64
 """Number of words up to which it takes less time to test all of them than to find those that occur."""
 
@@ -55,24 +58,34 @@ class Part:
         return len(self.table)
 
     def ints(self, column: str, missing: int = 0) -> Ints:
-        """Return the values of a column, with `missing` for null."""
+        """Return the values of a column, with `missing` for null; they can't be written."""
         return self._cached((column, missing), lambda: self._ints(column, missing))
 
     def _ints(self, column: str, missing: int) -> Ints:
         values = self.table[column]
         if not values.null_count or values.num_chunks != 1:
             return _filled(values, missing).to_numpy()  # type: ignore[no-any-return] # pyarrow has no types
-        (chunk,) = values.chunks
-        numbers = numbers_of(chunk)
-        return np.where(self.has(column), numbers, missing) if missing else numbers * self.has(column)
+        numbers, has = self.numbers(column), self.has(column)
+        values = np.where(has, numbers, missing) if missing else numbers * has
+        values.flags.writeable = False
+        return values
 
     def has(self, column: str) -> Flags:
         """Return flags of the rows in which a column is not null."""
         return self._cached((column, None), lambda: valid_rows(self.table[column]))
 
+    def numbers(self, column: str) -> npt.NDArray[Any]:
+        """Return the values of a column of integers, with any number for null; they can't be written."""
+        return numbers_of(_joined(self.table[column]))
+
+    def encoded(self, column: str) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
+        """Return a dictionary column as indices, which can't be written, and words; null is -1."""
+        return self._cached((column, "encoded"), lambda: _encoded(self.table[column]))
+
     def coded(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Return a dictionary column as indices and words; null is -1, so that `[*words, None]` has an entry for it."""
-        return self._cached((column, "words"), lambda: _coded(self.table[column]))
+        codes, words = self.encoded(column)
+        return codes, self._cached((column, "words"), words.to_pylist)
 
     def which(self, column: str, holds: Callable[[str | None], Any]) -> Flags:
         """Return flags of the rows whose word meets a condition, which is called once for each distinct word."""
@@ -98,8 +111,8 @@ class Part:
         return self._cached("ends", self._ends)
 
     def _ends(self) -> Ints:
-        lasts = np.where(self.slices, np.maximum(self.ints("dur_ns"), 0), 0)
-        return np.where(self.has("ts_ns"), self.starts + lasts, UNTIMED)
+        ends = self.starts + np.maximum(self.ints("dur_ns"), 0) * self.slices
+        return ends if self.has("ts_ns").all() else np.where(self.has("ts_ns"), ends, UNTIMED)
 
     def _cached(self, name: Any, make: Callable[[], Value]) -> Value:
         if name not in self._cache:
@@ -108,11 +121,16 @@ class Part:
         return value
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
-    words = column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
-    if isinstance(words, pa.ChunkedArray):  # without any chunk
-        return np.zeros(0, np.int32), []
-    return _filled(words.indices, -1).to_numpy(), words.dictionary.to_pylist()
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.array([], column.type) if not column.num_chunks else column.unify_dictionaries().combine_chunks()
+
+
+def _encoded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
+    words = _joined(column)
+    return _filled(words.indices, -1).to_numpy(), words.dictionary
 
 
 def _used(codes: npt.NDArray[np.int32], words: list[str]) -> list[int]:
@@ -309,26 +327,56 @@ def packed(first: Ints, second: Ints) -> npt.NDArray[np.uint64]:
     return np.where(small, ordered, mixed(first, second) | np.uint64(1 << 63))
 
 
-class Words:
-    """Assigns numbers to the words of columns; words of the first parts have the first numbers."""
+class WordValues:
+    """An integer for each word of columns. Most parts have the same words as the part before, which are known then.
+
+    Args:
+        value_of: returns the integer, at least -1, of a word, or of None for null. It is called in the order in which
+            a part lists its words.
+    """
+
+    def __init__(self, value_of: Callable[[str | None], int]) -> None:
+        self._value_of = value_of
+        self._latest: dict[str, tuple[pa.StringArray, Ints]] = {}  # words of the latest part, and their integers
+
+    def of(self, part: Part, column: str, rows: Ints | None = None) -> Ints:
+        """Return the integer of each word of a column, or of some rows of it."""
+        codes, words = part.encoded(column)
+        codes, table = codes if rows is None else codes[rows], self._table(column, words)
+        values: Ints = table.take(codes, mode="wrap")  # half the time of an index
+        if values.min(initial=0) == _UNKNOWN:
+            self._ask(words, table, np.flatnonzero(np.bincount(codes[values == _UNKNOWN])))
+            values = table.take(codes, mode="wrap")
+        return values
+
+    def table(self, part: Part, column: str) -> Ints:
+        """Return the integer of each word that a part lists, which may be unused, and then that of null."""
+        _, words = part.encoded(column)
+        table = self._table(column, words)
+        self._ask(words, table, np.flatnonzero(table == _UNKNOWN))
+        return table
+
+    def _table(self, column: str, words: pa.StringArray) -> Ints:
+        """Return the integers of words, `_UNKNOWN` for those that were not asked for, and then that of null."""
+        if column not in self._latest or not self._latest[column][0].equals(words):
+            self._latest[column] = words, np.append(np.full(len(words), _UNKNOWN), self._value_of(None))
+        return self._latest[column][1]
+
+    def _ask(self, words: pa.StringArray, table: Ints, codes: npt.NDArray[Any]) -> None:
+        table[codes] = [*map(self._value_of, words.take(pa.array(codes)).to_pylist())]
+
+
+class Words(WordValues):
+    """Assigns numbers to the words of columns, and -1 to null; words of the first parts have the first numbers."""
 
     def __init__(self) -> None:
+        super().__init__(lambda word: -1 if word is None else self._numbers.setdefault(word, len(self._numbers)))
         self._numbers: dict[str, int] = {}
 
     @property
     def listed(self) -> list[str]:
         """The words, by number."""
         return [*self._numbers]
-
-    def of(self, part: Part, column: str, rows: Ints | None = None) -> Ints:
-        """Return a column of words, or some rows of it, as numbers that are the same in all parts; -1 is null."""
-        codes, words = part.coded(column)
-        codes = codes if rows is None else codes[rows]
-        table = np.full(len(words) + 1, -1)
-        for code in _used(codes, words):
-            if code >= 0:
-                table[code] = self._numbers.setdefault(words[code], len(self._numbers))
-        return table.take(codes, mode="wrap")
 
 
 class Tracks:

@@ -42,22 +42,24 @@ class TallyRow(NamedTuple):
 
 
 @compiled
-def _add(classes: Ints, times: Ints, has: Any, rows: Ints) -> None:
+def _add(classes: Ints, starts: Ints, lasts: Ints, have_start: Any, have_last: Any, rows: Ints) -> None:
     """Add events to the rows of their classes.
 
     Args:
         classes: the class of each event.
-        times: the starts and the durations in ns.
-        has: whether there is a start, and a duration.
+        starts: the start of each event in ns.
+        lasts: its duration in ns.
+        have_start: whether it has a start.
+        have_last: whether it has a duration.
         rows: the table, with a row for each class.
     """
     for event in range(len(classes)):
         row = classes[event]
         rows[row, _EVENTS] += 1
-        start, last = times[0, event], times[1, event]
-        if has[0, event]:
+        start, last = starts[event], lasts[event]
+        if have_start[event]:
             end = start
-            if has[1, event] and last > 0 and (start <= 0 or last <= _TIME_MAX - start):
+            if have_last[event] and last > 0 and (start <= 0 or last <= _TIME_MAX - start):
                 end = start + last
             is_first = rows[row, _TIMED] == 0
             rows[row, _START] = start if is_first else min(rows[row, _START], start)
@@ -65,8 +67,8 @@ def _add(classes: Ints, times: Ints, has: Any, rows: Ints) -> None:
             rows[row, _TIMED] += 1
             rows[row, _BEFORE_ZERO] += start < 0
             rows[row, _AT_ZERO] += start == 0
-        rows[row, _LASTING] += has[1, event]
-        rows[row, _NEGATIVE] += has[1, event] and last < 0
+        rows[row, _LASTING] += have_last[event]
+        rows[row, _NEGATIVE] += have_last[event] and last < 0
 
 
 class Tally:
@@ -87,9 +89,8 @@ class Tally:
             rows = np.zeros((2 * len(self._classes), _WIDTH), np.int64)
             rows[: len(self._rows)] = self._rows
             self._rows = rows
-        times = np.array([part.ints(name) for name in ("ts_ns", "dur_ns")])
-        has_times = np.array([part.has(name) for name in ("ts_ns", "dur_ns")])
-        _add(classes, times, has_times, self._rows)
+        starts, lasts = part.numbers("ts_ns"), part.numbers("dur_ns")
+        _add(classes, starts, lasts, part.has("ts_ns"), part.has("dur_ns"), self._rows)
 
     def rows(self) -> Iterator[TallyRow]:
         """Yield the rows of the tally."""

@@ -5,9 +5,12 @@ Formats whose records have a largest size can be chosen by them without reading 
 
 from typing import NamedTuple
 
+import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from service.streaming.buffers import starts_of
+from service.streaming.integers import valid_rows
 
 METADATA_KEY = "tracedock.text_sizes"
 
@@ -26,8 +29,10 @@ def text_sizes_of(events: pa.Table) -> TextSizes:
 
 
 def _largest(texts: pa.ChunkedArray) -> int:
-    chunks = (chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk for chunk in texts.chunks)
-    return max((pc.max(pc.binary_length(chunk)).as_py() or 0 for chunk in chunks), default=0)
+    if pa.types.is_dictionary(texts.type):
+        texts = pa.chunked_array([chunk.dictionary for chunk in texts.chunks], pa.string())
+    sizes = np.concatenate([np.empty(0, np.int32), *(np.diff(starts_of(chunk)) for chunk in texts.chunks)])
+    return int((sizes * valid_rows(texts)).max(initial=0))  # pyarrow's own functions take ten times as long
 
 
 def encoded(sizes: list[TextSizes]) -> bytes:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from service.store import columns_writer, runs
 from service.store.columns import ROW_GROUP, EventsFile
 from service.store.columns_writer import ColumnsWriter
+from service.store.event_notes import EventNotes
 from service.store.flow_ids import FlowIds
 from service.store.folder import COLUMNS_VERSION, EVENTS
 from service.store.parts import Parts
@@ -55,7 +56,7 @@ def write(folder: Path, batches: Iterable[pa.RecordBatch]) -> list[pa.Table]:
     with ColumnsWriter(folder) as writer:
         for batch in batches:
             writer.add(batch)
-        assert writer.finish(passed.append) == sum(map(len, passed))
+        assert writer.finish(lambda part: passed.append(part.table)) == sum(map(len, passed))
     return passed
 
 
@@ -135,8 +136,11 @@ def test_runs_that_all_span_the_same_time_may_outnumber_the_open_files(
 
 
 def test_events_that_do_not_fit_in_one_part_fill_two_equal_parts(tmp_path: Path) -> None:
+    notes = EventNotes()
     with EventsFile(tmp_path, SCHEMA) as file:
-        file.write(pa.Table.from_batches([copies(np.arange(ROW_GROUP + 2))]))
+        part = notes.add(pa.Table.from_batches([copies(np.arange(ROW_GROUP + 2))]))
+        file.write(part.table)
+        file.describe(notes.texts())
 
     written = pq.ParquetFile(tmp_path / EVENTS).metadata
     assert [written.row_group(n).num_rows for n in range(written.num_row_groups)] == [ROW_GROUP // 2 + 1] * 2

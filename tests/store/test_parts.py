@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.store.folder import EVENTS
-from service.store.parts import TRACK, UNTIMED, Parts, Tracks, Words, mixed, packed
+from service.store.parts import TRACK, UNTIMED, Part, Parts, Tracks, Words, WordValues, mixed, packed
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 from tests.cutting.choices import cut, text_of
@@ -114,6 +114,28 @@ def test_words_and_tracks_have_the_same_numbers_in_all_parts() -> None:
     assert [categories.index(number) for number in categories] == [
         [str(tid) for _, tid in ids].index(str(tid)) for _, tid in ids
     ]
+
+
+def test_words_are_asked_for_once_while_parts_list_the_same_ones() -> None:
+    asked: list[str | None] = []
+
+    def value_of(word: str | None) -> int:
+        asked.append(word)
+        return len(word or "")
+
+    def part_of(indices: list[int | None], words: list[str]) -> Part:
+        codes = pa.array(indices, pa.int32())
+        return Part(0, 0, pa.table({"name": pa.DictionaryArray.from_arrays(codes, pa.array(words))}))
+
+    values, words = WordValues(value_of), ["a", "bb", "ccc", "dddd"]
+    assert values.of(part_of([2, None, 0, 2], words), "name").tolist() == [3, 0, 1, 3]
+    assert asked == [None, "a", "ccc"]
+    assert values.of(part_of([1, 0, None], words), "name", np.array([0, 2])).tolist() == [2, 0]
+    assert asked == [None, "a", "ccc", "bb"]
+    assert values.table(part_of([], words), "name").tolist() == [1, 2, 3, 4, 0]
+    assert asked == [None, "a", "ccc", "bb", "dddd"]
+    assert values.of(part_of([1], ["bb", "a"]), "name").tolist() == [1]
+    assert asked[5:] == [None, "a"]
 
 
 def test_notations_of_an_id_are_the_same_track() -> None:

@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from service.streaming.scan.compiled import compiled
 
-_NONE = -1
+NONE = -1
+"""Track of events that are left out; also stands for no slice."""
 _OVERLAPS, _TIES, _OPEN = range(3)  # indexes of the counts
 Ints = npt.NDArray[np.int64]
 
@@ -17,14 +18,16 @@ def _nest(tracks: Ints, starts: Ints, ends: Ints, tops: Ints, slices: Any, count
     """Put slices on the stacks of their tracks, and count those that do not nest.
 
     Args:
-        tracks: the numbers of the slices' tracks; the slices are in order of time.
+        tracks: the numbers of the slices' tracks, or `NONE` to leave one out; the slices are in order of time.
         starts: the slices' starts in ns.
         ends: the slices' ends in ns.
-        tops: the index of the topmost open slice of each track, or `_NONE`; updated.
+        tops: the index of the topmost open slice of each track, or `NONE`; updated.
         slices: rows of (start, end, index of the slice below); the first row is the head of the list of free rows.
         counts: the counts of overlaps, ties and open slices, at `_OVERLAPS` and so on; updated.
     """
     for index in range(len(tracks)):
+        if tracks[index] == NONE:
+            continue
         start, end = starts[index], ends[index]
         top = tops[tracks[index]]
         while top >= 0 and slices[top, 1] <= start:  # the topmost slice has ended
@@ -32,7 +35,7 @@ def _nest(tracks: Ints, starts: Ints, ends: Ints, tops: Ints, slices: Any, count
             slices[top, 2], slices[0, 2] = slices[0, 2], top
             counts[_OPEN] -= 1
             top = below
-        above, below = _NONE, top  # shorter slices with the same start belong above this slice
+        above, below = NONE, top  # shorter slices with the same start belong above this slice
         while below >= 0 and slices[below, 0] == start and slices[below, 1] < end:
             above, below = below, slices[below, 2]
         if below >= 0 and slices[below, 1] < end:
@@ -72,13 +75,13 @@ class Nesting:
         """Count the next slices, in order of time and then of the file.
 
         Args:
-            tracks: the numbers of their tracks.
+            tracks: the numbers of their tracks, or `NONE` for events that are left out.
             starts: their starts in ns.
             ends: their ends in ns.
         """
-        tracks_max = int(tracks.max(initial=_NONE))
+        tracks_max = int(tracks.max(initial=NONE))
         if tracks_max >= len(self._tops):
-            tops = np.full(2 * tracks_max + 1, _NONE)
+            tops = np.full(2 * tracks_max + 1, NONE)
             tops[: len(self._tops)] = self._tops
             self._tops = tops
         if int(self._counts[_OPEN]) + len(starts) >= len(self._slices):

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from service.streaming.buffers import characters_of, starts_of
+from service.streaming.integers import valid_rows
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.machine import byte_at, word_at
 
@@ -41,7 +42,7 @@ def places(texts: pa.StringArray, word: bytes, rows: Ints) -> Ints:
         steps[byte] = len(word) - 1 - index
     _search(np.frombuffer(word, np.uint8), steps, values, starts, rows, found)
     if texts.null_count:
-        found[~texts.is_valid().to_numpy(zero_copy_only=False)[rows]] = NOWHERE
+        found[~valid_rows(pa.chunked_array([texts]))[rows]] = NOWHERE
     return found
 
 
