@@ -131,6 +131,12 @@ class CompiledSelection:
         return not (self.time.is_limited or self._predicates or self._exclusions)
 
     @property
+    def time_columns(self) -> set[str]:
+        """Return the columns by which events are in the selected time or annotate it; none if it is unlimited."""
+        limited = self.time.is_limited or self.time_with_steps is not None
+        return {"cat", "ph", "ts_ns", "dur_ns"} if limited else set()
+
+    @property
     def has_exclusions(self) -> bool:
         """Return whether the selection excludes events. The closure can't add excluded events."""
         return bool(self._exclusions)

@@ -130,8 +130,7 @@ class RowSelector:
 
     def _match(self) -> Iterator[slice]:
         """Keep the matching events and the annotations around the selected time; yield the rows of each part read."""
-        columns = {"ph", "cat", "ts_ns", "dur_ns"}
-        columns.update(name for compiled in self._selections for name in compiled.columns)
+        columns = {"ph"}.union(*(compiled.columns | compiled.time_columns for compiled in self._selections))
         spans = [self._parts.time(index) for index in range(len(self._parts))]
         near = [
             index
