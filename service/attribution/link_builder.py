@@ -15,6 +15,7 @@ from service.attribution.work import COLUMNS as WORK_COLUMNS
 from service.attribution.work import GatheredWork
 from service.store.event_classes import ClassValues, EventClass, EventClasses
 from service.store.parts import TRACK, Part, Words, WordValues
+from service.streaming.buffers import fixed
 from service.trace.summary import (
     ANNOTATION_CATEGORIES,
     GPU_CATEGORIES,
@@ -91,10 +92,10 @@ class LinkBuilder:
         if not len(slices):
             return
         slices[:pending] = self._pending
-        gather(
-            is_operator_, is_call, self._classes.of(part), part.starts, part.ends, part.ints("external_id"),
-            part.ints("correlation"), part.first, slices[pending:],
-        )  # fmt: skip
+        columns = (part.starts, part.ends, part.ints("external_id"), part.ints("correlation"))
+        starts, ends, ids, correlations = map(fixed, columns)  # whether they have nulls or not
+        classes = self._classes.of(part)
+        gather(is_operator_, is_call, classes, starts, ends, ids, correlations, part.first, slices[pending:])
         calls = pending + np.flatnonzero(slices[pending:, CORRELATION])
         slices[calls, NAME] = self._work.names.of(part, "name", slices[calls, ROW] - part.first)
         ready = int(np.searchsorted(slices[:, START], slices[-1, START]))

@@ -58,7 +58,7 @@ class Part:
         return len(self.table)
 
     def ints(self, column: str, missing: int = 0) -> Ints:
-        """Return the values of a column, with `missing` for null; they can't be written."""
+        """Return the values of a column, with `missing` for null."""
         return self._cached((column, missing), lambda: self._ints(column, missing))
 
     def _ints(self, column: str, missing: int) -> Ints:
@@ -66,9 +66,7 @@ class Part:
         if not values.null_count or values.num_chunks != 1:
             return _filled(values, missing).to_numpy()  # type: ignore[no-any-return] # pyarrow has no types
         numbers, has = self.numbers(column), self.has(column)
-        values = np.where(has, numbers, missing) if missing else numbers * has
-        values.flags.writeable = False
-        return values
+        return np.where(has, numbers, missing) if missing else numbers * has
 
     def has(self, column: str) -> Flags:
         """Return flags of the rows in which a column is not null."""

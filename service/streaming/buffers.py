@@ -3,11 +3,13 @@
 The results can't be written, so that compiled functions have one form for all of them.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+Number = TypeVar("Number", bound=np.number[Any])
 
 
 def numbers_of(values: pa.Array) -> npt.NDArray[Any]:
@@ -27,7 +29,12 @@ def characters_of(texts: pa.StringArray) -> npt.NDArray[np.uint8]:
     return _read(characters or bytes(1), np.uint8)
 
 
+def fixed(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Return the same memory as an array that can't be written."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
 def _read(buffer: Any, type_: Any) -> npt.NDArray[Any]:
-    array = np.frombuffer(buffer, type_)
-    array.flags.writeable = False
-    return array
+    return fixed(np.frombuffer(buffer, type_))

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from service.streaming.buffers import fixed
 from service.streaming.scan.compiled import compiled
 
 NONE = -1
@@ -86,7 +87,7 @@ class Nesting:
             self._tops = tops
         if int(self._counts[_OPEN]) + len(starts) >= len(self._slices):
             self._slices = grow_slices(self._slices, len(self._slices) + len(starts))
-        _nest(tracks, starts, ends, self._tops, self._slices, self._counts)
+        _nest(tracks, fixed(starts), fixed(ends), self._tops, self._slices, self._counts)
 
 
 def grow_slices(slices: Any, size: int) -> Any:
