@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,8 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     scratch = folder / "scratch"
     scratch.mkdir()
     reader, packed = open_trace(original, scratch, on_read)
-    with (
-        ColumnsWriter(folder) as writer,
-        MemoryChangesWriter(folder) as memory_changes,
-        CollectiveArgsWriter(folder) as collective_args,
-    ):
+    with ColumnsWriter(folder) as writer, ExitStack() as files:
+        memory_changes, collective_args = MemoryChangesWriter(folder, files), CollectiveArgsWriter(folder, files)
         for batch in reader.batches():
             progress.events = reader.kept
             writer.add(batch)

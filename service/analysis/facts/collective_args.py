@@ -7,7 +7,6 @@ import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -54,26 +53,18 @@ def _read(columns: Path) -> dict[int, str | None]:
 class CollectiveArgsWriter:
     """Writer of the file, while the columns of the trace are written.
 
-    Leaving the ``with`` block without an error completes the file. There is none of a trace without such annotations.
+    There is none of a trace without such annotations.
 
     Args:
         columns: folder of the trace's columns.
+        resources: gets the file, which is complete once they are closed without an error.
     """
 
-    def __init__(self, columns: Path) -> None:
+    def __init__(self, columns: Path, resources: ExitStack) -> None:
         self._columns = columns
-        self._resources = ExitStack()
+        self._resources = resources
         self._writer: Any = None
         self._rows = 0
-
-    def __enter__(self) -> "CollectiveArgsWriter":
-        self._resources.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._resources.__exit__(kind, error, traceback)
 
     def add(self, events: pa.Table) -> None:
         """Add the next events, in order of time, whose dictionary columns have one chunk.

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import duckdb
@@ -24,26 +23,18 @@ _TEXTS = frozenset({"name", "args", "pid_text", "tid_text"})
 class MemoryChangesWriter:
     """Writer of the file of a trace's allocations and frees while its columns are written.
 
-    Leaving the ``with`` block without an error completes the file. There is none of a trace without such events.
+    There is none of a trace without such events.
 
     Args:
         columns: folder of the trace's columns.
+        resources: gets the file, which is complete once they are closed without an error.
     """
 
-    def __init__(self, columns: Path) -> None:
+    def __init__(self, columns: Path, resources: ExitStack) -> None:
         self._columns = columns
-        self._resources = ExitStack()
+        self._resources = resources
         self._db: duckdb.DuckDBPyConnection | None = None
         self._writer: Any = None
-
-    def __enter__(self) -> "MemoryChangesWriter":
-        self._resources.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._resources.__exit__(kind, error, traceback)
 
     def add(self, events: pa.Table) -> None:
         """Add the next events, in order of time, whose dictionary columns have one chunk.
