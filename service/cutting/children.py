@@ -1,6 +1,5 @@
 """Writing of the columns of derived traces. A split reads its source once for every `AT_ONCE` pieces."""
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -20,7 +19,7 @@ from service.cutting.source import Source
 from service.formats.names import child_name
 from service.store.columns import ROW_GROUP, EventsFile
 from service.store.event_notes import EventNotes
-from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, write_whole
+from service.store.folder import ENVELOPE, EVENTS, disk_errors, size_of, syncing, write_whole
 from service.store.lists import with_limited_lists
 from service.store.parts import Parts
 from service.trace.health import Health
@@ -166,10 +165,11 @@ def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection:
         selection: the selection of the source that the trace keeps; None for a merged trace.
     """
     health = Health()
-    census = written.builder.summary(
-        _envelope_facts(summary), health, file_name=name, packed=None,
-        external_ids=external_ids_in_summary(summary),
-    )  # fmt: skip
+    with syncing(written.folder / EVENTS):
+        census = written.builder.summary(
+            _envelope_facts(summary), health, file_name=name, packed=None,
+            external_ids=external_ids_in_summary(summary),
+        )  # fmt: skip
     census.events = {"in": written.rows, "kept": written.rows, "refused": 0}
     census.rank = summary.rank
     if selection is not None and census.ranks:
@@ -177,8 +177,6 @@ def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection:
         census.rank = census.ranks[0]["rank"] if len(census.ranks) == 1 else None
     census.health = health.as_dict(refused=0)
     census = with_limited_lists(census, written.folder)
-    with (written.folder / EVENTS).open("rb") as file:
-        os.fsync(file.fileno())
     return Child(written.folder.name, name, selection, size_of(written.folder), census)
 
 

@@ -1,6 +1,5 @@
 """Ingest: reads a trace into columns, and leaves either the whole result or nothing."""
 
-import os
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ from service.attribution.links import external_ids_in_envelope
 from service.attribution.summary_builder import SummaryBuilder
 from service.formats.registry import open_trace
 from service.store.columns_writer import ColumnsWriter
-from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, write_whole
+from service.store.folder import ENVELOPE, EVENTS, disk_errors, partial_of, sync_folder, syncing, write_whole
 from service.store.lists import with_limited_lists
 from service.store.parts import Part
 from service.streaming.source import Progress
@@ -85,14 +84,12 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
     shutil.rmtree(scratch)
     if written_count != reader.kept:
         raise RuntimeError(f"{reader.kept} events came in and {written_count} were written")
-    summary = builder.summary(
-        members, reader.health, file_name=file_name, packed=packed,
-        external_ids=external_ids_in_envelope(members),
-    )  # fmt: skip
+    with syncing(folder / EVENTS):
+        summary = builder.summary(
+            members, reader.health, file_name=file_name, packed=packed,
+            external_ids=external_ids_in_envelope(members),
+        )  # fmt: skip
     summary.events = {"in": reader.kept + reader.refused, "kept": reader.kept, "refused": reader.refused}
     summary.health = reader.health.as_dict(refused=reader.refused)
     write_whole(folder / ENVELOPE, envelope)
-    summary = with_limited_lists(summary, folder)
-    with (folder / EVENTS).open("rb") as file:
-        os.fsync(file.fileno())
-    return summary
+    return with_limited_lists(summary, folder)

@@ -19,6 +19,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -251,6 +252,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def syncing(path: Path) -> Iterator[None]:
+    """Make the content of a complete file durable while the ``with`` block does other work."""
+    with path.open("rb") as file, ThreadPoolExecutor(1, "sync") as thread:
+        synced = thread.submit(os.fsync, file.fileno())
+        yield
+        synced.result()
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -4,17 +4,20 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from service.store.export import spill_of
-from service.store.folder import Folder, disk_errors, new_file, write_whole
+from service.store.folder import Folder, disk_errors, new_file, syncing, write_whole
 from service.trace.errors import CatalogInUse, DiskFull
+from tests.waiting import PATIENCE_S
 
 HOLD_THE_LOCK = """
 import sys
+import threading
 from pathlib import Path
 from service.store.folder import Folder
 folder = Folder(Path(sys.argv[1]))
@@ -163,6 +166,7 @@ def test_file_is_replaced_atomically(tmp_path: Path) -> None:
 
 REWRITE = """
 import sys
+import threading
 from pathlib import Path
 from service.store.folder import write_whole
 while True:
@@ -213,3 +217,30 @@ def test_columns_are_shared_with_all_files_of_the_twin(folder: Folder, parts: tu
     shared = sorted(folder.columns_of("trace").iterdir())
     assert [file.name for file in shared] == sorted(parts)
     assert all(file.samefile(twin / file.name) for file in shared)
+
+
+def test_a_file_becomes_durable_while_other_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    begun, worked = threading.Event(), threading.Event()
+
+    def fsync(_: int) -> None:
+        begun.set()
+        assert worked.wait(PATIENCE_S)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with syncing(path):
+        assert begun.wait(PATIENCE_S)
+        worked.set()
+
+
+def test_a_file_that_does_not_become_durable_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+
+    def fsync(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(DiskFull), disk_errors(), syncing(path):
+        pass
