@@ -41,6 +41,7 @@ from service.streaming.scan.events import (
     Table,
 )
 from service.streaming.scan.grammar import Text
+from service.streaming.scan.keys import text_hash
 from service.streaming.scan.machine import PADDING, byte_at, copy_lanes, word_at
 from service.streaming.schema import SCHEMA
 from service.trace.summary import GPU_CATEGORIES
@@ -56,19 +57,6 @@ _STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # a stream as tid, written 
 _OPEN, _COMMA, _CLOSE, _BACKSLASH = b"{,}\\"
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
-
-@compiled
-def _hash(text: Text, at: int, end: int) -> int:
-    value = end - at
-    while at < end:
-        word = word_at(text, at)
-        if end - at < 8:
-            word &= (1 << 8 * (end - at)) - 1
-        value = (value ^ word) * 0x2545F4914F6CDD1D
-        value ^= (value >> 29) & 0x7FFFFFFFF
-        at += 8
-    return value
 
 
 @compiled
@@ -96,7 +84,7 @@ def _encode(text: Text, events: Table, count: int, member: int, codes: Any, slot
         if not events[HAS_MEMBER, event] >> member & 1 or events[HAS_INT, event] & int_bit:
             continue
         at, length = events[start, event], events[end, event] - events[start, event]
-        slot = _hash(text, at, at + length) & (slots.size - 1)
+        slot = text_hash(text, at, at + length) & (slots.size - 1)
         while slots[slot] >= 0:
             word = words[slots[slot]]
             if events[end, word] - events[start, word] == length and _equal(text, events[start, word], at, length):

@@ -79,12 +79,23 @@ def find_key(text: Text, at: int, end: int, last: int, keys: Keys) -> int:
 
 
 @compiled
+def text_hash(text: Text, at: int, end: int) -> int:
+    """Return a hash of a piece of the text."""
+    value = end - at
+    while at < end:
+        word = word_at(text, at)
+        if end - at < 8:
+            word &= (1 << 8 * (end - at)) - 1
+        value = (value ^ word) * 0x2545F4914F6CDD1D
+        value ^= (value >> 29) & 0x7FFFFFFFF
+        at += 8
+    return value
+
+
+@compiled
 def _row_of(text: Text, at: int, end: int, keys: Keys) -> int:
     """Return the row that has a text, or the free row where it belongs."""
-    length, value = end - at, 0
-    for offset in range(0, length, _WORD_BYTES):
-        value = (value ^ word_at(text, at + offset) & _MASKS[min(length - offset, WORD)]) * 0x2545F4914F6CDD1D
-    row = value >> 40 & _ROWS - 1
+    length, row = end - at, text_hash(text, at, end) & _ROWS - 1
     while row == FIRST or (keys[row, LENGTH] and (keys[row, LENGTH] != length or not _has_text(text, at, keys, row))):
         row = row + 1 & _ROWS - 1
     return row
