@@ -98,8 +98,8 @@ def test_rows_are_sorted_by_time_and_then_by_position(
 
 def test_runs_on_disk_and_in_memory_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = b"".join(trace_chunks(TraceShape(steps=20, document="array"))).lstrip(b"[ \n")
-    (batch,) = READER.read(text, 0, ELEMENT_OR_CLOSE, last=True).batches
-    pieces = [batch.slice(at, 500) for at in range(0, len(batch), 500)]
+    batches = READER.read(text, 0, ELEMENT_OR_CLOSE, last=True).batches
+    pieces = [batch.slice(at, 500) for batch in batches for at in range(0, len(batch), 500)]
     (tmp_path / "whole").mkdir()
     (tmp_path / "spilled").mkdir()
 
@@ -113,7 +113,7 @@ def test_runs_on_disk_and_in_memory_give_the_same_rows(tmp_path: Path, monkeypat
     assert whole.to_pylist() == spilled.to_pylist()
     rows = list(rows_of([whole]))
     assert [written_back(row) for row in sorted(rows, key=lambda row: row["position"])] == [
-        written_back(row) for row in rows_of([batch])
+        written_back(row) for row in rows_of(batches)
     ]
     expected = [row["position"] for row in oracle_rows(parsed(b"[" + text))]
     assert [row["position"] for row in rows] == expected

@@ -1,16 +1,21 @@
-"""Builder of Arrow columns from scanned events."""
+"""Builder of Arrow columns from the text of events.
+
+Events are scanned in blocks, and the columns of a block are filled at once, while its text and its table are in the
+processor's cache.
+"""
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from service.streaming.scan.compiled import compiled
+from service.streaming.scan.compiled import compiled, inlined
 from service.streaming.scan.events import (
     ARGS,
     BYTES,
@@ -21,6 +26,7 @@ from service.streaming.scan.events import (
     DUR_NS,
     END,
     EXTERNAL_ID,
+    FULL,
     HAS_INT,
     HAS_MEMBER,
     ID,
@@ -38,7 +44,11 @@ from service.streaming.scan.events import (
     TS_DECIMALS,
     TS_NS,
     VERBATIM,
+    ScanResult,
+    Scratch,
     Table,
+    new_scratch,
+    scan,
 )
 from service.streaming.scan.grammar import Text
 from service.streaming.scan.keys import text_hash
@@ -48,18 +58,57 @@ from service.trace.summary import GPU_CATEGORIES
 from service.trace.text import decoded
 from service.trace.time import is_time, to_ns
 
-_SLOTS_EACH = 4  # size of the hash table, as a multiple of the number of events
-_CODES = DUR_DECIMALS + 1  # first of the rows of flags of the members from PH to ID
-_ARGS = _CODES + ID + 1
+_MEMBERS = ID + 1  # those whose texts are numbered: from PH to ID
+_CODES = DUR_DECIMALS + 1  # first of the rows of flags of those members
+_ARGS = _CODES + _MEMBERS
 _REST = _ARGS + 1
 _VERBATIM = _REST + 1
+_NO_WORD = -1
+_SLOTS_EACH = 2  # least size of a hash table, as a multiple of the number of words
+_MARGIN = 1.1  # room for more events, and more text of them, than in the densest batch before
+_FADING = 0.95  # what each batch leaves of that density
+_SPARE = 1 << 16
 _STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # a stream as tid, written before April 2022
 _OPEN, _COMMA, _CLOSE, _BACKSLASH = b"{,}\\"
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-@compiled
+class _Words(NamedTuple):
+    """The distinct texts of each of the members from `PH` to `ID`, numbered in order of appearance: a row for each."""
+
+    known: Ints  # (members,): the number of texts
+    starts: Table  # (members, room): where each text begins
+    lengths: Table  # likewise: its length
+    following: Table  # likewise: the number of the text that came last after it
+    places: Table  # likewise: its place in the hash table
+    slots: npt.NDArray[np.int32]  # (members, size): hash tables of the numbers, empty between uses
+
+
+class _Columns(NamedTuple):
+    """Columns with room for some events.
+
+    Attributes:
+        values: numbers, in a row for each of the columns from `PID_INT` to `BYTES`.
+        decimals: those of `TS_DECIMALS` and `DUR_DECIMALS`.
+        codes: the number of each event's text, in a row for each of the members from `PH` to `ID`; 0 for none.
+        starts: where the args of each event begin in `args`, and what has no column in `rest`.
+        args: the texts of args.
+        rest: the texts of members without a column.
+        valid: flags of the events that have a value, in a row for each of `values`, `decimals`, `codes` and `starts`,
+            and of those that are verbatim. Times in unusual notations have no decimals.
+    """
+
+    values: Table
+    decimals: npt.NDArray[np.int8]
+    codes: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int32]
+    args: Text
+    rest: Text
+    valid: Flags
+
+
+@inlined
 def _equal(text: Text, left: int, right: int, length: int) -> bool:
     while length >= 8:
         if word_at(text, left) != word_at(text, right):
@@ -70,35 +119,53 @@ def _equal(text: Text, left: int, right: int, length: int) -> bool:
 
 
 @compiled
-def _encode(text: Text, events: Table, count: int, member: int, codes: Any, slots: Any, words: Any) -> int:
-    """Number the distinct texts of a member in order of appearance, and return how many there are.
+def _find_word(text: Text, at: int, length: int, words: _Words, member: int) -> int:
+    """Return the number of a member's text, which is entered if it is new."""
+    starts, lengths, slots = words.starts[member], words.lengths[member], words.slots[member]
+    slot = text_hash(text, at, at + length) & (slots.size - 1)
+    while slots[slot] != _NO_WORD:
+        word = int(slots[slot])
+        if lengths[word] == length and _equal(text, starts[word], at, length):
+            return word
+        slot = (slot + 1) & (slots.size - 1)
+    word = int(words.known[member])
+    words.known[member] += 1
+    slots[slot], words.places[member, word] = word, slot
+    starts[word], lengths[word], words.following[member, word] = at, length, _NO_WORD
+    return word
 
-    `codes` gets the number of each event's text, and -1 for an event without the member or with its value in an integer
-    column. `words` gets the first event of each distinct text.
+
+@inlined
+def _encode(text: Text, events: Table, count: int, member: int, words: _Words, codes: Any, valid: Any) -> None:
+    """Number the texts of a member of some events.
+
+    Args:
+        text: the text.
+        events: the table of events.
+        count: number of its events.
+        member: the member.
+        words: the texts that are known.
+        codes: gets the number of each event's text; 0 for none.
+        valid: gets flags of the events that have the member, and not as an integer in a column.
     """
-    slots[:] = -1
-    start, end, known = SPANS + 2 * member, SPANS + 2 * member + 1, 0
+    start, end = SPANS + 2 * member, SPANS + 2 * member + 1
+    starts, lengths, following = words.starts[member], words.lengths[member], words.following[member]
     int_bit = 1 << member - PID + PID_INT if member >= PID else 0
+    last = 0
     for event in range(count):
-        codes[event] = -1
-        if not events[HAS_MEMBER, event] >> member & 1 or events[HAS_INT, event] & int_bit:
+        codes[event] = 0
+        valid[event] = events[HAS_MEMBER, event] >> member & 1 == 1 and events[HAS_INT, event] & int_bit == 0
+        if not valid[event]:
             continue
         at, length = events[start, event], events[end, event] - events[start, event]
-        slot = text_hash(text, at, at + length) & (slots.size - 1)
-        while slots[slot] >= 0:
-            word = words[slots[slot]]
-            if events[end, word] - events[start, word] == length and _equal(text, events[start, word], at, length):
-                break
-            slot = (slot + 1) & (slots.size - 1)
-        if slots[slot] < 0:
-            words[known] = event
-            slots[slot] = known
-            known += 1
-        codes[event] = slots[slot]
-    return known
+        word = following[last] if words.known[member] else _NO_WORD
+        if word == _NO_WORD or lengths[word] != length or not _equal(text, starts[word], at, length):
+            word = _find_word(text, at, length, words, member)
+            following[last] = word
+        codes[event] = last = word
 
 
-@compiled
+@inlined
 def _copy(text: Text, at: int, end: int, out: Text, to: int) -> int:
     """Copy a piece of the text, with up to `PADDING` bytes after it; return the offset after the piece in `out`."""
     behind = to + end - at
@@ -108,7 +175,7 @@ def _copy(text: Text, at: int, end: int, out: Text, to: int) -> int:
     return behind
 
 
-@compiled
+@inlined
 def _args_length(events: Table, count: int) -> int:
     length = 0
     for event in range(count):
@@ -117,17 +184,7 @@ def _args_length(events: Table, count: int) -> int:
     return length
 
 
-@compiled
-def _gather_args(text: Text, events: Table, count: int, starts: Any, has: Any, out: Text) -> None:
-    to = 0
-    for event in range(count):
-        starts[event], has[event] = to, events[HAS_MEMBER, event] >> ARGS & 1
-        if has[event]:
-            to = _copy(text, events[SPANS + 2 * ARGS, event], events[SPANS + 2 * ARGS + 1, event], out, to)
-    starts[count] = to
-
-
-@compiled
+@inlined
 def _rest_length(events: Table, count: int, rest: Table) -> int:
     members = len(rest)
     length = 2 * members  # a bracket or comma before each member, and a bracket after some
@@ -140,10 +197,24 @@ def _rest_length(events: Table, count: int, rest: Table) -> int:
     return length
 
 
-@compiled
+@inlined
+def _gather_args(text: Text, events: Table, count: int, starts: Any, has: Any, out: Text) -> None:
+    """Write the args of events; `starts` has the offset of the first one in `out`."""
+    to = int(starts[0])
+    for event in range(count):
+        starts[event], has[event] = to, events[HAS_MEMBER, event] >> ARGS & 1
+        if has[event]:
+            to = _copy(text, events[SPANS + 2 * ARGS, event], events[SPANS + 2 * ARGS + 1, event], out, to)
+    starts[count] = to
+
+
+@inlined
 def _gather_rest(text: Text, events: Table, count: int, rest: Table, starts: Any, has: Any, out: Text) -> None:
-    """Write, for each event, the JSON object of its members without a column, or the whole text if it is verbatim."""
-    to, member, members = 0, 0, len(rest)
+    """Write, for each event, the JSON object of its members without a column, or the whole text if it is verbatim.
+
+    `starts` has the offset of the first one in `out`.
+    """
+    to, member, members = int(starts[0]), 0, len(rest)
     for event in range(count):
         starts[event] = to
         first = to
@@ -161,108 +232,156 @@ def _gather_rest(text: Text, events: Table, count: int, rest: Table, starts: Any
     starts[count] = to
 
 
-@compiled
-def _fill(
-    text: Text, events: Table, count: int, rest: Table, slots: Any, words: Any, known: Ints, values: Table,
-    decimals: Any, codes: Any, starts: Any, args: Text, others: Text, valid: Any,
-) -> None:  # fmt: skip
-    """Fill all columns: one call, since each one releases Python's lock and waits for it again.
+@inlined
+def _fill(text: Text, events: Table, count: int, rest: Table, words: _Words, columns: _Columns, first: int) -> None:
+    """Fill the columns of a block of events.
 
     Args:
         text: the scanned text.
         events: the table of events.
         count: number of its events.
-        rest: the table of members without a column.
-        slots: memory for a hash table.
-        words: gets, in a row for each of the members from `PH` to `ID`, the first event of each distinct text.
-        known: gets the numbers of distinct texts.
-        values: gets the numbers, in a row for each of the columns from `PID_INT` to `BYTES`.
-        decimals: gets those of `TS_DECIMALS` and `DUR_DECIMALS`.
-        codes: gets, in a row for each of the members from `PH` to `ID`, the number of each event's text; 0 for none.
-        starts: gets where the args of each event begin in `args`, and what has no column in `others`.
-        args: gets the texts of args.
-        others: gets the texts of members without a column.
-        valid: gets flags of the events that have a value, in a row for each of `values`, `decimals`, `codes` and
-            `starts`, and of those that are verbatim. Times in unusual notations have no decimals.
+        rest: the table of their members without a column.
+        words: the texts that are known.
+        columns: the columns.
+        first: the number of events before the block.
     """
+    last, valid = first + count, columns.valid
     for column in range(BYTES + 1):
         for event in range(count):
-            values[column, event] = events[column, event]
-            valid[column, event] = events[HAS_INT, event] >> column & 1
+            columns.values[column, first + event] = events[column, event]
+            valid[column, first + event] = events[HAS_INT, event] >> column & 1
     for index in range(2):
         for event in range(count):
             number = events[TS_DECIMALS + index, event]
-            decimals[index, event] = number
-            valid[TS_DECIMALS + index, event] = number >= 0 and events[HAS_INT, event] >> (TS_NS + index) & 1
-    for member in range(PH, ID + 1):
-        known[member] = _encode(text, events, count, member, codes[member], slots, words[member])
-        for event in range(count):
-            valid[_CODES + member, event] = codes[member, event] >= 0
-            codes[member, event] = max(codes[member, event], 0)  # see `word_column`
-    _gather_args(text, events, count, starts[0], valid[_ARGS], args)
-    _gather_rest(text, events, count, rest, starts[1], valid[_REST], others)
+            columns.decimals[index, first + event] = number
+            valid[TS_DECIMALS + index, first + event] = number >= 0 and events[HAS_INT, event] >> (TS_NS + index) & 1
+    for member in range(_MEMBERS):
+        _encode(
+            text, events, count, member, words, columns.codes[member, first:last], valid[_CODES + member, first:last]
+        )
+    _gather_args(text, events, count, columns.starts[0, first:], valid[_ARGS, first:last], columns.args)
+    _gather_rest(text, events, count, rest, columns.starts[1, first:], valid[_REST, first:last], columns.rest)
     for event in range(count):
-        valid[_VERBATIM, event] = events[VERBATIM, event]
+        valid[_VERBATIM, first + event] = events[VERBATIM, event]
 
 
 @compiled
-def _words_length(events: Table, words: Any, known: Ints) -> int:
-    length = 0
-    for member in range(PH, ID + 1):
-        for index in range(known[member]):
-            event = words[member, index]
-            length += events[SPANS + 2 * member + 1, event] - events[SPANS + 2 * member, event]
-    return length
+def _read(
+    text: Text, at: int, end: int, state: int, scratch: Scratch, words: _Words, columns: _Columns
+) -> tuple[int, int, int, int, int, int, int, int]:
+    """Scan events block by block, and fill their columns, until those are full or the scan can't go on.
+
+    Returns:
+        The fields of `ScanResult`; `rest` is 0.
+    """
+    events, rest, keys, stack = scratch
+    total, non_events, first_non_event = 0, 0, -1
+    columns.starts[:, 0], words.known[:] = 0, 0
+    while True:
+        count, rest_count, others, first_other, behind, verdict, next_state, damage_at = scan(
+            text, at, end, state, events, rest, keys, stack
+        )
+        members = rest[:rest_count]
+        args_end = columns.starts[0, total] + _args_length(events, count)
+        rest_end = columns.starts[1, total] + _rest_length(events, count, members)
+        if total + count >= columns.starts.shape[1] or max(
+            args_end - len(columns.args), rest_end - len(columns.rest)
+        ) > -PADDING:  # fmt: skip
+            verdict = FULL
+            break
+        _fill(text, events, count, members, words, columns, total)
+        if first_non_event < 0:
+            first_non_event = first_other
+        total, non_events, at, state = total + count, non_events + others, behind, next_state
+        if verdict != FULL or count == 0:
+            break
+    for member in range(_MEMBERS):
+        for word in range(words.known[member]):
+            words.slots[member, words.places[member, word]] = _NO_WORD
+    return total, 0, non_events, first_non_event, at, verdict, state, damage_at
 
 
 @compiled
-def _gather_words(text: Text, events: Table, words: Any, known: Ints, starts: Any, escaped: Any, out: Text) -> None:
+def _gather_words(text: Text, words: _Words, starts: Any, escaped: Any, out: Text) -> None:
     """Write the distinct texts of all members one after the other; flag the members that have backslashes in them."""
     to = 0
-    for member in range(PH, ID + 1):
+    for member in range(_MEMBERS):
         first = to
-        for index in range(known[member]):
-            event = words[member, index]
-            starts[member, index] = to
-            to = _copy(text, events[SPANS + 2 * member, event], events[SPANS + 2 * member + 1, event], out, to)
-        starts[member, known[member]] = to
+        for word in range(words.known[member]):
+            starts[member, word] = to
+            begin = words.starts[member, word]
+            to = _copy(text, begin, begin + words.lengths[member, word], out, to)
+        starts[member, words.known[member]] = to
         for at in range(first, to):
             escaped[member] |= byte_at(out, at) == _BACKSLASH
 
 
+class _Density(NamedTuple):
+    """What a byte of text has, on average of a batch: events, bytes of their args, of members without a column."""
+
+    events: float
+    args: float
+    rest: float
+
+
+_USUAL = _Density(1 / 150, 0.5, 0.1)
+_MOST = _Density(1 / 2, 1, 2)
+"""No text is denser: an event takes two bytes and a comma, and a member without a column takes four and a comma."""
+
+
 class Builder:
-    """A builder of columns that reuses its scratch memory; each thread needs its own."""
+    """A builder of columns that reuses its scratch memory; each thread needs its own.
 
-    def __init__(self) -> None:
-        self._slots = np.zeros(_SLOTS_EACH << (ROOM - 1).bit_length(), np.int32)
-        self._words = np.zeros((ID + 1, ROOM), np.int64)
-        self._known = np.zeros(ID + 1, np.int64)
+    Args:
+        room: number of events in a block.
+        members: number of members without a column in a block, at first.
+    """
 
-    def batch(self, text: Text, events: Table, count: int, rest: Table) -> pa.RecordBatch:
-        """Build the columns of scanned events.
+    def __init__(self, room: int = ROOM, members: int = 8 * ROOM) -> None:
+        self._scratch = new_scratch(room, members)
+        self._density = _USUAL
+        self._words = _new_words(0)
+
+    def read(self, text: Text, at: int, end: int, state: int) -> tuple[ScanResult, pa.RecordBatch | None]:
+        """Read events until the array or the text ends, the columns are full, or the text is damaged.
 
         Args:
-            text: the scanned text, valid UTF-8, padded.
-            events: the table of events.
-            count: number of events in it.
-            rest: the rows that the scan filled in the table of members that have no column.
+            text: the text, valid UTF-8, padded.
+            at: offset to start at.
+            end: end of the text.
+            state: state of the scan at its start; see `service.streaming.scan.events`.
 
         Returns:
-            A batch of `SCHEMA`, in the order of the text; `position` counts from 0.
+            The result of the scan, and a batch of `SCHEMA` in the order of the text, or None if there are no events.
+            `position` counts from 0.
         """
-        for event in np.flatnonzero(events[VERBATIM, :count]):
-            _keep_times(text, events[:, event])
-        slots = self._slots[: _SLOTS_EACH << (count - 1).bit_length()]
-        values, decimals = np.empty((BYTES + 1, count), np.int64), np.empty((2, count), np.int8)
-        codes, starts = np.empty((ID + 1, count), np.int32), np.empty((2, count + 1), np.int32)
-        args = np.empty(_args_length(events, count) + PADDING, np.uint8)
-        others = np.empty(_rest_length(events, count, rest) + PADDING, np.uint8)
-        valid = np.empty((_VERBATIM + 1, count), np.bool_)
-        _fill(
-            text, events, count, rest, slots, self._words, self._known, values, decimals, codes, starts, args, others,
-            valid,
-        )  # fmt: skip
-        words = self._distinct(text, events)
+        result, columns = self._read(text, at, end, state)
+        if result.verdict == FULL and not result.events:  # a block of this text takes more than all text before
+            self._density = _MOST
+            result, columns = self._read(text, at, end, state)
+        while result.verdict == FULL and not result.events:  # an event has more members than the table holds
+            self._scratch = new_scratch(self._scratch.events.shape[1], 2 * len(self._scratch.rest))
+            result, columns = self._read(text, at, end, state)
+        if not result.events:
+            return result, None
+        sizes = (result.events, *columns.starts[:, result.events].tolist())
+        self._density = _Density(
+            *(max(size / (result.at - at), _FADING * usual) for size, usual in zip(sizes, self._density, strict=True))
+        )
+        return result, self._batch(text, columns, result.events)
+
+    def _read(self, text: Text, at: int, end: int, state: int) -> tuple[ScanResult, _Columns]:
+        columns = _new_columns(self._density, end - at, self._scratch.events.shape[1])
+        room = columns.values.shape[1]
+        if room > self._words.starts.shape[1]:
+            self._words = _new_words(room)
+        return ScanResult(*_read(text, at, end, state, self._scratch, self._words, columns)), columns
+
+    def _batch(self, text: Text, columns: _Columns, count: int) -> pa.RecordBatch:
+        values, codes, valid = columns.values[:, :count], columns.codes[:, :count], columns.valid[:, :count]
+        for event in np.flatnonzero(valid[_VERBATIM]).tolist():
+            _keep_times(columns, event)
+        words = self._distinct(text)
         _place(values, valid, codes, words)
         bits = [pa.py_buffer(row) for row in np.packbits(valid, axis=1, bitorder="little")]
 
@@ -270,10 +389,14 @@ class Builder:
             return _array(pa.int64(), values[column], bits[column])
 
         def digits(column: int) -> pa.Array:
-            return _array(pa.int8(), decimals[column - TS_DECIMALS], bits[column])
+            return _array(pa.int8(), columns.decimals[column - TS_DECIMALS, :count], bits[column])
 
         def member(of: int) -> pa.DictionaryArray:
             return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes[of], bits[_CODES + of]), words[of])
+
+        def texts(index: int, out: Text) -> pa.StringArray:
+            starts = pa.py_buffer(columns.starts[index, : count + 1])
+            return pa.StringArray.from_buffers(count, starts, pa.py_buffer(out), bits[_ARGS + index])
 
         return pa.RecordBatch.from_arrays(
             [
@@ -296,21 +419,23 @@ class Builder:
                 ints(CORRELATION),
                 ints(EXTERNAL_ID),
                 ints(BYTES),
-                pa.StringArray.from_buffers(count, pa.py_buffer(starts[0]), pa.py_buffer(args), bits[_ARGS]),
-                pa.StringArray.from_buffers(count, pa.py_buffer(starts[1]), pa.py_buffer(others), bits[_REST]),
+                texts(0, columns.args),
+                texts(1, columns.rest),
                 pa.Array.from_buffers(pa.bool_(), count, [None, bits[_VERBATIM]]),
             ],
             schema=SCHEMA,
         )
 
-    def _distinct(self, text: Text, events: Table) -> list[pa.StringArray]:
+    def _distinct(self, text: Text) -> list[pa.StringArray]:
         """Return the distinct texts of each of the members from `PH` to `ID`, of which names are decoded."""
-        out = np.empty(_words_length(events, self._words, self._known) + PADDING, np.uint8)
-        starts = np.empty((ID + 1, int(self._known.max()) + 1), np.int32)
-        escaped = np.zeros(ID + 1, np.bool_)
-        _gather_words(text, events, self._words, self._known, starts, escaped, out)
+        known = self._words.known.tolist()
+        length = sum(int(lengths[:count].sum()) for lengths, count in zip(self._words.lengths, known, strict=True))
+        out = np.empty(length + PADDING, np.uint8)
+        starts = np.empty((_MEMBERS, max(known) + 1), np.int32)
+        escaped = np.zeros(_MEMBERS, np.bool_)
+        _gather_words(text, self._words, starts, escaped, out)
         words = []
-        for member, count in enumerate(self._known.tolist()):
+        for member, count in enumerate(known):
             texts = pa.StringArray.from_buffers(count, pa.py_buffer(starts[member]), pa.py_buffer(out))
             if escaped[member] and member < PID:  # others are JSON texts
                 bounds = zip(starts[member, :count].tolist(), starts[member, 1 : count + 1].tolist(), strict=True)
@@ -319,13 +444,37 @@ class Builder:
         return words
 
 
-def _keep_times(text: Text, event: Ints) -> None:
-    """Fill in the times of an event that are in unusual notation, such as ``1e3`` or with picoseconds."""
-    members = json.loads(text[event[START] : event[END]].tobytes(), parse_int=_decimal, parse_float=_decimal)
+def _new_words(room: int) -> _Words:
+    """Allocate memory for `room` texts of each member."""
+    starts, lengths, following, places = np.zeros((4, _MEMBERS, room), np.int64)
+    slots = np.full((_MEMBERS, 1 << (_SLOTS_EACH * room).bit_length()), _NO_WORD, np.int32)
+    return _Words(np.zeros(_MEMBERS, np.int64), starts, lengths, following, places, slots)
+
+
+def _new_columns(density: _Density, size: int, block: int) -> _Columns:
+    """Allocate columns for the events of `size` bytes of text, with some room to spare: at least for a usual block."""
+    events, args, rest = (
+        math.ceil(min(_MARGIN * usual * size + spare, most * size)) + 1
+        for usual, spare, most in zip(density, (2 * block, _SPARE, _SPARE), _MOST, strict=True)
+    )
+    return _Columns(
+        values=np.empty((BYTES + 1, events), np.int64),
+        decimals=np.empty((2, events), np.int8),
+        codes=np.empty((_MEMBERS, events), np.int32),
+        starts=np.empty((2, events + 1), np.int32),
+        args=np.empty(args + PADDING, np.uint8),
+        rest=np.empty(rest + PADDING, np.uint8),
+        valid=np.empty((_VERBATIM + 1, events), np.bool_),
+    )
+
+
+def _keep_times(columns: _Columns, event: int) -> None:
+    """Fill in the times of a verbatim event that are in unusual notation, such as ``1e3`` or with picoseconds."""
+    text = columns.rest[columns.starts[1, event] : columns.starts[1, event + 1]].tobytes()
+    members = json.loads(text, parse_int=_decimal, parse_float=_decimal)
     for key, column in (("ts", TS_NS), ("dur", DUR_NS)):
         if is_time(time := members.get(key)) and (key, members.get("ph")) != ("ts", "M"):
-            event[column] = to_ns(time)
-            event[HAS_INT] |= 1 << column
+            columns.values[column, event], columns.valid[column, event] = to_ns(time), True
 
 
 def _decimal(number: str) -> Decimal | None:

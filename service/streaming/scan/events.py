@@ -45,10 +45,10 @@ SPANS = 17
 The texts of ph, cat and name exclude their quotes.
 """
 WIDTH = SPANS + 2 * (ARGS + 1)
-ROOM = (1 << 16) - 40
-"""Largest number of events of one scan.
+ROOM = (1 << 9) - 8
+"""Largest number of events of one scan: a block, whose text and table stay in the processor's cache.
 
-With a power of two, the columns of an event would compete for the same lines of the processor's cache.
+With a power of two, the columns of an event would compete for the same lines of the cache.
 """
 
 _OTHER = -1  # a member without a column
@@ -99,7 +99,7 @@ class Scratch(NamedTuple):
     stack: Stack
 
 
-def new_scratch(room: int = ROOM, rest: int = 2 * ROOM) -> Scratch:
+def new_scratch(room: int = ROOM, rest: int = 8 * ROOM) -> Scratch:
     """Allocate the memory for scans of `room` events and `rest` members without a column."""
     return Scratch(np.zeros((WIDTH, room), np.int64), np.zeros((rest, 3), np.int64), new_keys(), new_stack())
 

@@ -109,11 +109,13 @@ class Reader:
         """
         end = len(text) - PADDING
         while True:
-            result = scan_elements(text, at, end, state, self._scratch)
-            if result.events and keep:
-                table, rest = self._scratch.events, self._scratch.rest[: result.rest]
-                events.batches.append(self._builder.batch(text, table, result.events, rest))
+            if keep:
+                result, batch = self._builder.read(text, at, end, state)
                 events.kept += result.events
+                if batch is not None:
+                    events.batches.append(batch)
+            else:
+                result = scan_elements(text, at, end, state, self._scratch)
             if result.non_events and where:
                 first = result.first_non_event
                 sample = text[first : min(first + _SAMPLE, end)].tobytes()

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.streaming.scan.events import COMMA_OR_CLOSE, ELEMENT, ELEMENT_OR_CLOSE, new_scratch
+from service.streaming.scan import columns
+from service.streaming.scan.columns import Builder
+from service.streaming.scan.events import COMMA_OR_CLOSE, ELEMENT, ELEMENT_OR_CLOSE
 from service.streaming.scan.reader import Events, Reader
 from tests.columns import parsed
 from tests.events import rows_of, written_back
@@ -81,17 +83,21 @@ def test_offsets_count_document_bytes_after_replaced_ones() -> None:
     ]
 
 
-def test_small_tables_make_more_batches_of_the_same_events() -> None:
+@pytest.mark.parametrize("spare", [0, 1 << 16])
+@pytest.mark.parametrize("room", [1, 2, 100])
+def test_small_blocks_and_columns_hold_the_same_events(room: int, spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_SPARE", spare)
     reader = Reader()
-    reader._scratch = new_scratch(room=2, rest=1)
+    reader._builder = Builder(room, members=1)
     wide = '{"ph": "X", ' + ", ".join(f'"key {n}": {n}' for n in range(50)) + "}"
-    text = ",".join([*SOUND, wide, "7", *SOUND])
+    long = f'{{"ph": "X", "args": {{"text": "{"x" * 3000}"}}}}'
+    text = ",".join([*SOUND, wide, "7", long, *SOUND * 9])
 
     read_events = reader.read(f"{text}]".encode(), 0, ELEMENT_OR_CLOSE, last=True)
 
-    assert events_of(read_events) == parsed(f"[{','.join([*SOUND, wide, *SOUND])}]")
+    assert events_of(read_events) == parsed(f"[{','.join([*SOUND, wide, long, *SOUND * 9])}]")
     assert read_events.refused == 1
-    assert len(read_events.batches) > 5
+    assert len(read_events.batches) > 1
 
 
 def test_damage_up_to_the_next_event_is_one_refused_event() -> None:
