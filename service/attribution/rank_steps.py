@@ -138,11 +138,9 @@ class DeviceBounds:
         """
         if not (self._work_ends != NEVER).any():
             return self._starts, self._ends
-        starts, ends, previous = self._starts.tolist(), self._ends.tolist(), self._before
-        for step, work_end in enumerate(self._work_ends.tolist()):
-            starts[step] = max(previous, starts[step])
-            ends[step] = previous = max(starts[step], ends[step], work_end)
-        return np.array(starts), np.array(ends)
+        over = np.maximum.accumulate(np.maximum.reduce([self._starts, self._ends, self._work_ends]))
+        ends = np.maximum(over, self._before)
+        return np.maximum(self._starts, np.append(self._before, ends[:-1])), ends
 
 
 def steps_of_numbers(numbers: Ints, starts: Ints, chosen: Ints, times: Ints) -> Ints:

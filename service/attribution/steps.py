@@ -103,6 +103,8 @@ class StepClock:
             for track, steps in steps_by_thread.items()
             if len(steps) < len(steps_by_rank[self._rank(track)])
         }
+        has_one = not self._ranks and not self._timeline_by_thread
+        self._only = self._timeline_by_rank.get(None, 0) if has_one else None  # the timeline of all tracks
 
     def _add(self, steps: Iterable[Step]) -> int:
         timeline = _timeline(steps, self.count)
@@ -158,6 +160,8 @@ class StepClock:
 
     def _looked_up(self, tracks: Ints | Indices, keys: Sequence[Track], look: Callable[[int, Rows], Ints]) -> Ints:
         """Return what a function finds in the timeline of each track; it takes the timeline and places of tracks."""
+        if self._only is not None:
+            return look(self._only, slice(None))
         timelines = {self._timeline_of(key) for key in keys}
         if len(timelines) == 1:
             return look(timelines.pop(), slice(None))

@@ -85,15 +85,18 @@ def write_children(
                         max(writers.values(), key=lambda writer: writer.buffered).flush()
                     done += len(table)
                     on_written(done, total)
+                for place, writer in writers.items():
+                    writer.flush()  # threads write the last events while this one writes the envelope
+                    of_piece = steps.of_selection(batch[place].selection, cuts.time(place))
+                    text = part_envelope(
+                        source.envelope, batch[place].selection, source.source, source.summary, of_piece
+                    )
+                    write_whole(writer.folder / ENVELOPE, text)
                 for writer in writers.values():
                     writer.finish()
             for place, writer in writers.items():
-                piece = batch[place]
-                of_piece = steps.of_selection(piece.selection, cuts.time(place))
-                text = part_envelope(source.envelope, piece.selection, source.source, source.summary, of_piece)
-                write_whole(writer.folder / ENVELOPE, text)
-                name = child_name(source.name, piece.suffix)
-                children.append(summarised(writer, name, source.summary, selection=piece.selection))
+                name = child_name(source.name, batch[place].suffix)
+                children.append(summarised(writer, name, source.summary, selection=batch[place].selection))
     if not children:
         raise nothing_selected(source.summary)
     return children
@@ -109,7 +112,7 @@ class ColumnWriter:
         self.builder = SummaryBuilder(folder, self._notes.classes)
         self._threads = threads
         self._tables: list[pa.Table] = []
-        self._writing: Future[None] | None = None
+        self._writing: list[Future[None]] = []
         with disk_errors():
             folder.mkdir(parents=True)
             self._file = EventsFile(folder, schema)
@@ -132,27 +135,37 @@ class ColumnWriter:
     def flush(self) -> None:
         """Wait until earlier events are written, then start to write the buffered ones."""
         self._settle()
-        self._writing = self._threads.submit(self._write, self._tables)
-        self._tables, self.buffered = [], 0
+        if self._tables:
+            joined = self._threads.submit(_joined, self._tables)
+            self._writing = [self._threads.submit(work, joined) for work in (self._write, self._note)]
+            self._tables, self.buffered = [], 0
 
     def finish(self) -> None:
         """Write the remaining events, and wait until all are written."""
-        if self._tables:
-            self.flush()
+        self.flush()
         self._settle()
         with disk_errors():
             self._file.describe(self._notes.texts())
 
     def _settle(self) -> None:
-        if self._writing:
-            self._writing.result()
-            self._writing = None
+        for work in self._writing:
+            work.result()
+        self._writing = []
 
-    def _write(self, tables: Sequence[pa.Table]) -> None:
-        table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    # Both wait only for work that the threads took before them.
+
+    def _write(self, joined: Future[pa.Table]) -> None:
         with disk_errors():
-            self._file.write(table)
-            self.builder.add(self._notes.add(table))
+            self._file.write(joined.result())
+
+    def _note(self, joined: Future[pa.Table]) -> None:
+        with disk_errors():
+            self.builder.add(self._notes.add(joined.result()))
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the events of some tables, whose columns have one chunk each."""
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def summarised(written: ColumnWriter, name: str, summary: Summary, *, selection: Selection | None) -> Child:

@@ -388,7 +388,7 @@ class _CriteriaCompiler:
 def _is_placed(part: Part, places: Iterable[tuple[int, int | None]]) -> Flags:
     """Flag the events whose own device and stream are one of the places."""
     flags = np.zeros(len(part), np.bool_)
-    devices, streams = part.ints("device"), part.ints("stream")
+    devices, streams = part.numbers("device"), part.numbers("stream")
     for device, stream in places:
         flags |= (devices == device) & (True if stream is None else (streams == stream) & part.has("stream"))
     flags &= part.has("device")

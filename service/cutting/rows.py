@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.attribution.nesting import NONE
+from service.cutting.binding import bound_ends
 from service.cutting.criteria import CompiledSelection, IntervalSet
 from service.cutting.steps import EventSteps
 from service.store.flow_ids import LAUNCH_FLOWS
@@ -315,13 +316,16 @@ class _Flows:
         self._rows: list[npt.NDArray[Any]] = []
         self._flows: list[npt.NDArray[np.uint64]] = []
         self._ids: list[Ints] = []
-        self._places: list[npt.NDArray[np.uint64]] = []  # track and time of each end
+        self._found: list[Bits] = []  # bits of the slices of its part to which each end binds
+        self._bound: list[Flags] = []
+        self._edges: list[tuple[Ints, npt.NDArray[np.uint64]]] = []  # ends that may bind to neighbouring parts' slices
         self._launches: list[npt.NDArray[np.uint64]] = []  # track and correlation; `_NOWHERE` for other arrows
-        self._slices: list[tuple[npt.NDArray[np.uint64], Bits]] = []
+        self._slices: list[tuple[npt.NDArray[np.uint64], Bits]] = []  # which ends of neighbouring parts may bind to
         self._correlations: list[Ints] = []  # of kept slices
         self._exclusions: list[Bits] = []
         self._excluded: Callable[[Part], Bits] | None = None
         self._columns = set(_FLOW_COLUMNS)
+        self._count = 0  # of ends
 
     def exclude(self, excluded: Callable[[Part], Bits], columns: set[str]) -> None:
         """Exclude the ends for which `excluded` returns bits; `columns` are the columns that it reads of a part."""
@@ -373,41 +377,53 @@ class _Flows:
         unseen = [index for index in indexes if index not in self._seen]
         for part in self._parts.read(sorted(self._columns.union(self._tracks.needed(unseen))), unseen):
             self._seen.add(part.index)
-            times, tracks = part.ints("ts_ns"), self._tracks.of(part)
-            timed, slices = part.has("ts_ns"), part.slices
+            tracks, slices = self._tracks.of(part), part.slices & part.has("ts_ns")
             ends = np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
-            is_id, ids = part.has("id")[ends], part.ints("id")[ends]
-            text = self._words.of(part, "id_text", ends)
-            names = np.where(is_id, ids, np.where(text >= 0, text, part.first + ends))
-            kinds = 3 * (self._words.of(part, "cat", ends) + 1) + np.where(is_id, 0, np.where(text >= 0, 1, 2))
+            is_id, ids = part.has("id")[ends], part.numbers("id")[ends]
+            names, kinds = ids, 3 * (self._words.of(part, "cat", ends) + 1)
+            if not is_id.all():
+                text = self._words.of(part, "id_text", ends)
+                names = np.where(is_id, ids, np.where(text >= 0, text, part.first + ends))
+                kinds += np.where(is_id, 0, np.where(text >= 0, 1, 2))
             launch = part.which("cat", LAUNCH_FLOWS.__contains__)[ends] & is_id
             self._rows.append(part.first + ends)
             self._exclusions.append(self._excluded(part)[ends] if self._excluded else self._kept[:0])
-            kept = slices & part.has("correlation") & (self._kept[part.rows] != 0)
-            self._correlations.append(distinct(part.ints("correlation")[kept]))
+            kept = self._kept[part.rows]
+            linked = part.slices & part.has("correlation") & (kept != 0)
+            self._correlations.append(distinct(part.numbers("correlation")[linked]))
             self._flows.append(packed(names, kinds))
             self._ids.append(np.where(is_id, ids, _TEXT))
-            self._places.append(self._places_of(part, ends))
             self._launches.append(np.where(launch, packed(ids, tracks[ends]), _NOWHERE))
-            # Keep the slices at the time of an end, and those at the edges of the part: a neighbouring part may have
-            # an end at that time.
-            moments = np.concatenate([[0], np.cumsum(times[1:] != times[:-1])])
-            shared = np.zeros(len(part), np.bool_)
-            shared[moments[ends]] = True
-            shared[[0, moments[np.flatnonzero(timed)[-1]] if timed.any() else 0]] = True
-            candidates = np.flatnonzero(slices & timed & shared[moments])
-            self._slices.append((self._places_of(part, candidates), self._kept[part.first + candidates]))
+            self._bind(part, ends, slices)
+
+    def _bind(self, part: Part, ends: Ints, slices: Flags) -> None:
+        """Bind ends to the slices of their part; a neighbouring part may have more at its first and last time."""
+        times = part.ints("ts_ns")[: np.count_nonzero(part.has("ts_ns"))]  # untimed events are the last
+        kept = self._kept[part.rows]
+        found, bound = bound_ends(times, self._tracks.of(part), slices, kept, ends)
+        self._found.append(found)
+        self._bound.append(bound)
+        at_edge = np.zeros(len(part), np.bool_)
+        if len(times):
+            at_edge[: np.searchsorted(times, times[0], "right")] = True
+            at_edge[np.searchsorted(times, times[-1]) : len(times)] = True
+        of_edge, rows = np.flatnonzero(at_edge[ends]), np.flatnonzero(at_edge & slices)
+        self._edges.append((self._count + of_edge, self._places_of(part, ends[of_edge])))
+        self._slices.append((self._places_of(part, rows), kept[rows]))
+        self._count += len(ends)
 
     def _places_of(self, part: Part, rows: Ints) -> npt.NDArray[np.uint64]:
-        """Return the track and the time of some events of a part."""
-        places = packed(part.ints("ts_ns")[rows] - self._zero, self._tracks.of(part)[rows])
-        return np.where(part.has("ts_ns")[rows], places, _NOWHERE)
+        """Return the track and the time of some events of a part, which have a time."""
+        return packed(part.ints("ts_ns")[rows] - self._zero, self._tracks.of(part)[rows])
 
     def _ends(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64], Bits]:
         """Return the rows of all ends read so far, their arrows, and the bits of the selections that keep them."""
-        rows, places, launches = (np.concatenate(arrays) for arrays in (self._rows, self._places, self._launches))
-        keys, kept = (np.concatenate(arrays) for arrays in zip(*self._slices, strict=True))
-        bits, bound = _Table(keys, kept).of(places)
+        rows, launches = np.concatenate(self._rows), np.concatenate(self._launches)
+        bits, bound = np.concatenate(self._found), np.concatenate(self._bound)
+        edges, places = (np.concatenate(arrays) for arrays in zip(*self._edges, strict=True))
+        more, known = _Table(*(np.concatenate(arrays) for arrays in zip(*self._slices, strict=True))).of(places)
+        bits[edges] |= more
+        bound[edges] |= known
         loose = np.flatnonzero(~bound)
         bits[loose] = self._matching[rows[loose]]
         ids = np.concatenate(self._ids)

@@ -9,8 +9,8 @@ from service.attribution.file import LinkReader
 from service.attribution.links import Links
 from service.attribution.nesting import NONE
 from service.attribution.steps import NO_STEP, StepClock
-from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks, rows_at
-from service.store.steps import is_on_host, step_number
+from service.store.parts import UNTIMED, Flags, Ints, Part, Parts, Tracks, WordValues
+from service.store.steps import is_on_host
 from service.trace.summary import Summary
 
 
@@ -30,11 +30,18 @@ class EventSteps:
         self._parts = parts
         self._tracks = tracks
         self._summary = summary
+        self._named = WordValues(lambda name: NO_STEP if name is None else self._numbers.get(name, NO_STEP))
+        self._on_host = WordValues(is_on_host)
         self._last: tuple[int, Ints] | None = None  # a cache: several selections read the same part in succession
 
     @cached_property
     def _clock(self) -> StepClock:
         return StepClock(self._summary)  # made at first use: a trace can have many steps
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The number of the step that each name of an annotation marks."""
+        return {step["name"]: step["number"] for step in self._summary.steps}
 
     @cached_property
     def _links(self) -> LinkReader:
@@ -107,14 +114,8 @@ class EventSteps:
         spans = zip(*(np.searchsorted(times, starts, side).tolist() for side in ("left", "right")), strict=True)
         rows = np.array([row for span in spans for row in range(*span)], np.int64)
         rows = rows[part.slices[rows]]
-        numbers = np.array(
-            [
-                NO_STEP if number is None or not is_on_host(category) else number
-                for category, name in rows_at(part, ("cat", "name"), rows)
-                for number in [step_number(name)]
-            ],
-            np.int64,
-        )
+        numbers = self._named.of(part, "name", rows)
+        numbers[self._on_host.of(part, "cat", rows) == 0] = NO_STEP
         rows, numbers = rows[numbers != NO_STEP], numbers[numbers != NO_STEP]
         return rows, self._clock.named(numbers, part.starts[rows], self._tracks.of(part)[rows], self._tracks.keys)
 

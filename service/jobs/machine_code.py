@@ -12,18 +12,20 @@ from pathlib import Path
 from service.analysis.answers import answer_question, parameters_of, question_of
 from service.analysis.names import OF_SNAPSHOTS
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
+from service.cutting.binding import prepare_binding
 from service.jobs.ingest import ingest
 from service.jobs.sample import EXPORT_SAMPLE, SAMPLE, SNAPSHOT_SAMPLE
 from service.store.packed_events import prepare_packing
 
 
 def load_machine_code(questions: Collection[str] = ()) -> None:
-    """Load the code of ingests, and that of the answers to some questions.
+    """Load the code of ingests and of cuts, and that of the answers to some questions.
 
     Args:
         questions: names of the questions.
     """
     prepare_packing()
+    prepare_binding()
     with tempfile.TemporaryDirectory() as scratch:
         samples = {"trace": SAMPLE, "snapshot": SNAPSHOT_SAMPLE, "export": EXPORT_SAMPLE}
         read = {name: _read(sample, Path(scratch, name)) for name, sample in samples.items()}

@@ -28,8 +28,9 @@ class ParquetColumns:
 
     def __init__(self, path: ColumnFile, words: Sequence[str] | None = None) -> None:
         self._path = path
-        is_local = isinstance(path, Path)  # of others, `fetch` reads ahead: Arrow's own requests are too large
-        self._file = pq.ParquetFile(path if is_local else path.open("rb"), read_dictionary=words, pre_buffer=is_local)
+        source = path if isinstance(path, Path) else path.open("rb")
+        # `fetch` reads ahead: Arrow's own requests are too large, and of a local file, they cost more than they save
+        self._file = pq.ParquetFile(source, read_dictionary=words, pre_buffer=False)
         self.metadata = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
         self.groups = [self.metadata.row_group(index) for index in range(self.metadata.num_row_groups)]

@@ -42,6 +42,7 @@ _FEW = 64
 _AT_ONCE = 8
 """Number of parts that `Parts.tables` reads at a time, and that `Parts.read` requests at a time from a location."""
 _MIXED = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_SLOT_BITS = 12  # of the hash of a track, of which few traces have more than a hundred
 
 
 class Part:
@@ -388,18 +389,20 @@ class Tracks:
         self._words = Words()
         self._known = np.zeros(0, np.uint64)
         self._codes = np.zeros(0, np.int64)
+        self._slots = np.zeros(1 << _SLOT_BITS, np.uint64)  # the hash of one of the tracks with these first bits
+        self._slot_codes = np.full(1 << _SLOT_BITS, -1)
         self._of_parts: dict[int, npt.NDArray[Any]] = {}
 
     def of(self, part: Part) -> Ints:
         """Return the number of each event's track."""
         if part.index not in self._of_parts:
-            ids = [
+            pids, tids = (
                 part.ints(name)
                 if part.has(name).all()
                 else np.where(part.has(name), part.ints(name), self._words.of(part, f"{name}_text"))
                 for name in ("pid", "tid")
-            ]
-            numbers = self._numbered(mixed(*ids, part.has("pid") + 2 * part.has("tid")), part)
+            )
+            numbers = self._numbered(_hashed(pids, tids, part.has("pid") + 2 * part.has("tid")), part)
             self._of_parts[part.index] = numbers.astype(np.min_scalar_type(len(self.keys)))
         return self._of_parts[part.index].astype(np.int64)
 
@@ -424,11 +427,20 @@ class Tracks:
         return np.array([holds(key) for key in self.keys], np.bool_)[tracks]
 
     def _numbered(self, keys: npt.NDArray[np.uint64], part: Part) -> Ints:
+        slots = (keys >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
+        numbers: Ints = self._slot_codes.take(slots)
+        rows = np.flatnonzero((self._slots.take(slots) != keys) | (numbers < 0))
+        if len(rows):
+            numbers[rows] = self._searched(keys[rows], part, rows)
+        return numbers
+
+    def _searched(self, keys: npt.NDArray[np.uint64], part: Part, rows: Ints) -> Ints:
+        """Return the numbers of the tracks of some rows of a part by their hashes, which may be new."""
         at = np.minimum(np.searchsorted(self._known, keys), max(len(self._known) - 1, 0))
         unknown = np.flatnonzero(self._known[at] != keys) if len(self._known) else np.arange(len(keys))
         if len(unknown):
-            fresh, rows = np.unique(keys[unknown], return_index=True)
-            tracks = _tracks_at(part, unknown[rows])
+            fresh, firsts = np.unique(keys[unknown], return_index=True)
+            tracks = _tracks_at(part, rows[unknown[firsts]])
             for track in tracks:
                 if self._numbers.setdefault(track, len(self.keys)) == len(self.keys):
                     self.keys.append(track)
@@ -436,8 +448,20 @@ class Tracks:
             known = np.concatenate([self._known, fresh])
             order = np.argsort(known)
             self._known, self._codes = known[order], codes[order]
+            slots = known >> np.uint64(64 - _SLOT_BITS)
+            self._slots[slots], self._slot_codes[slots] = known, codes
             at = np.searchsorted(self._known, keys)
         return self._codes[at]
+
+
+def _hashed(pids: Ints, tids: Ints, has: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Return a hash of tracks, whose first bits depend on all of theirs; different ones practically never collide."""
+    keys = pids.view(np.uint64) * _MIXED[0]
+    keys ^= tids.view(np.uint64)
+    keys *= _MIXED[1]
+    keys ^= has.view(np.uint64)
+    keys *= _MIXED[2]
+    return keys
 
 
 def _tracks_at(part: Part, rows: Ints) -> list[tuple[Key, Key]]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +60,8 @@ def is_on_host(category: str | None) -> bool:
 def merged_steps(steps: Iterable[Step]) -> tuple[Ints, Ints, Ints]:
     """Return numbers, starts and ends of steps, by start; annotations of a step that overlap, on threads, are one."""
     listed = [*steps]
-    columns = [np.array([step[key] for step in listed], np.int64) for key in ("number", "start_ns", "end_ns")]
+    keys = ("number", "start_ns", "end_ns")
+    columns = [np.fromiter(map(itemgetter(key), listed), np.int64, len(listed)) for key in keys]
     order = np.lexsort((~columns[2], columns[1]))  # of equal starts, the last end is the first
     numbers, starts, ends = (column[order] for column in columns)
     if len(np.unique(numbers)) == len(numbers):
