@@ -22,6 +22,7 @@ _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _FLAG, _TEXT = pa.bool_(), pa.string()
 _TEXTS = [field.name for field in SCHEMA if field.type == _TEXT]
 _TS = SCHEMA.get_field_index("ts_ns")
+_VALUES = (np.int64, np.int32, np.int8)
 _TYPES = (np.uint8, np.uint16, np.uint32, np.uint64)
 
 Ints = npt.NDArray[np.int64]
@@ -64,14 +65,13 @@ class PackedEvents:
             if column.type == _TEXT:
                 columns[name] = _texts(_placed(column.chunks, rows), len(rows))
                 continue
-            values = column.combine_chunks()
             if pa.types.is_dictionary(column.type):
-                codes = _packed(_longs(values.indices), valid, order, 0, len(values.dictionary) - 1)
-                columns[name] = pa.DictionaryArray.from_arrays(codes, values.dictionary)
+                dictionary = column.chunk(0).dictionary
+                codes = _packed([chunk.indices for chunk in column.chunks], valid, rows, 0, len(dictionary) - 1)
+                columns[name] = pa.DictionaryArray.from_arrays(codes, dictionary)
             else:
-                longs = _longs(values)
-                least[name], most = _bounds(longs, valid)
-                columns[name] = _packed(longs, valid, order, least[name], most)
+                least[name], most = _bounds_of(column.chunks, valid)
+                columns[name] = _packed(column.chunks, valid, rows, least[name], most)
         return cls(pa.RecordBatch.from_pydict({**columns, _HAS: has[order]}), least, times[order])
 
     @classmethod
@@ -187,10 +187,12 @@ class _Joined:
 
 def prepare_packing() -> None:
     """Load or compile the code for integers of all sizes, of which a trace may have but some."""
-    row, numbers = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    for type_ in _TYPES:
-        distances = _packed(_longs(pa.array(row)), np.ones(1, np.bool_), row, 0, int(np.iinfo(type_).max))
-        _spread(numbers_of(distances), 0, row, numbers)
+    row, numbers, valid = np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1, np.bool_)
+    for values in (pa.array(row.astype(type_)) for type_ in _VALUES):
+        least, _ = _bounds_of([values], valid)
+        for type_ in _TYPES:
+            distances = _packed([values], valid, row, least, int(np.iinfo(type_).max))
+            _spread(numbers_of(distances), 0, row, numbers)
 
 
 def _inverse(order: Ints) -> Ints:
@@ -224,24 +226,29 @@ def _texts(pieces: Iterable[tuple[pa.StringArray, Ints]], count: int, valid: pa.
     return pa.StringArray.from_buffers(count, pa.py_buffer(starts), pa.py_buffer(out), valid)
 
 
-def _packed(values: Ints, valid: Flags, order: Ints, least: int, most: int) -> pa.Array:
-    """Return values in another order, as distances from the least one; 0 where there is no value."""
-    distances = np.empty(len(values), np.min_scalar_type(most - least))
-    _pack(values, valid, order, least, distances)
+def _packed(chunks: Sequence[pa.Array], valid: Flags, rows: Ints, least: int, most: int) -> pa.Array:
+    """Return the values of a column at other rows, as distances from the least one; 0 where there is no value."""
+    distances, first = np.zeros(len(rows), np.min_scalar_type(most - least)), 0
+    for chunk in chunks:
+        last = first + len(chunk)
+        _pack(numbers_of(chunk), valid[first:last], rows[first:last], least, distances)
+        first = last
     return pa.array(distances)
 
 
-def _longs(column: pa.Array) -> Ints:
-    """Return integers in 64 bits, with any value where they are null."""
-    values = numbers_of(column).astype(np.int64, copy=False)
-    values.flags.writeable = False
-    return values
+def _bounds_of(chunks: Sequence[pa.Array], valid: Flags) -> tuple[int, int]:
+    """Return the least and the largest of the valid values of a column, of which there is at least one."""
+    least, most, first = _INT_MAX, _INT_MIN, 0
+    for chunk in chunks:
+        last = first + len(chunk)
+        least, most = _bounds(numbers_of(chunk), valid[first:last], least, most)
+        first = last
+    return least, most
 
 
 @compiled
-def _bounds(values: Any, valid: Any) -> tuple[int, int]:
-    """Return the least and the largest of the valid values, of which there is at least one."""
-    least, most = _INT_MAX, _INT_MIN
+def _bounds(values: Any, valid: Any, least: int, most: int) -> tuple[int, int]:
+    """Return the least and the largest of the valid values and of two others."""
     for index in range(len(values)):
         if valid[index]:
             least, most = min(least, values[index]), max(most, values[index])
@@ -249,10 +256,11 @@ def _bounds(values: Any, valid: Any) -> tuple[int, int]:
 
 
 @compiled
-def _pack(values: Any, valid: Any, order: Ints, least: int, distances: Any) -> None:
-    for index in range(len(order)):
-        row = order[index]
-        distances[index] = values[row] - least if valid[row] else 0
+def _pack(values: Any, valid: Any, rows: Ints, least: int, distances: Any) -> None:
+    """Write the distances of valid values from the least one to some rows of a column."""
+    for index in range(len(rows)):
+        if valid[index]:
+            distances[rows[index]] = values[index] - least
 
 
 @compiled
