@@ -78,7 +78,7 @@ def answer(scope: Scope, parameters: AnnotationParameters) -> Tables:
     slices = scope.slices()
     host = slices.of_categories(ANNOTATION_CATEGORIES.__contains__)
     sides = [[column[host] for column in slices.host], slices.regions]
-    starts, ends, _, names, _, threads, _ = (np.concatenate(columns) for columns in zip(*sides, strict=True))
+    starts, ends, names, _, threads, _ = (np.concatenate(columns) for columns in zip(*sides, strict=True))
     gpu = np.repeat(np.arange(2, dtype=np.int32), [len(side[0]) for side in sides])
     rows = np.arange(len(starts))[nesting_order(starts, ends)]
     if parameters.last_step == "drop" and (start := scope.last_step_start(parameters.types)) is not None:

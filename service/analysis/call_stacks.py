@@ -167,4 +167,5 @@ QUESTION = Question(
     inapplicable_reason=_missing,
     answer=answer,
     cost=3,
+    is_large=True,
 )

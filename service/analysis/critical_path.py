@@ -112,4 +112,5 @@ QUESTION = Question(
     inapplicable_reason=missing,
     answer=answer,
     cost=7,
+    is_large=True,
 )

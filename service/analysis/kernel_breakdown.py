@@ -27,6 +27,7 @@ from service.analysis.table import (
     table_of_rows,
     word,
 )
+from service.streaming.integers import distinct
 from service.trace.kernel_names import precision, uses_matrix_cores
 
 _DURATIONS = (
@@ -80,12 +81,6 @@ SELECT
 FROM {work}
 """
 """Creates a table of work with its shape and operator. Names are long, so only their hashes are copied."""
-_OPS = """
-CREATE OR REPLACE TEMP TABLE ops AS
-SELECT row AS operator_row, hash(name) AS op, name FROM events
-WHERE name NOTNULL AND row IN (SELECT operator_row FROM launched)
-"""
-_OP_NAMES = "CREATE OR REPLACE TEMP TABLE op_names AS SELECT op, any_value(name) AS name FROM ops GROUP BY op"
 _GROUPED = f"""
 CREATE OR REPLACE TEMP TABLE counted AS
 SELECT
@@ -174,14 +169,24 @@ def answer(scope: Scope, parameters: KernelParameters) -> Tables:
 
 def _group(scope: Scope) -> None:
     """Create the table ``grouped``: the number and durations of work by name and launch."""
+    from service.analysis.facts.device_events import device_events  # noqa: PLC0415 - loads numba, which the server does without
+
     scope.db.execute(_WORK.format(work=with_shapes(scope, "work")))
-    scope.db.execute(_OPS)
-    scope.db.execute(_OP_NAMES)
+    rows = device_events(scope, ("operator",)).ints("operator", -1)
+    operators = distinct(rows[rows >= 0])
+    codes, names = scope.names_at(operators)
+    registered = {
+        "ops": pa.table({"operator_row": operators, "op": pa.array(codes, mask=codes < 0)}),
+        "op_names": pa.table({"op": np.arange(len(names)), "name": pa.array(names, pa.string())}),
+    }
+    for name, table in registered.items():
+        scope.db.register(name, table)
     scope.db.execute(_GROUPED)
     scope.db.execute(_NAMED_GROUPS)
     scope.db.register("matrix_cores", _matrix_cores(scope))
     scope.db.execute(_SORTED_GROUPS)
-    scope.db.unregister("matrix_cores")
+    for name in (*registered, "matrix_cores"):
+        scope.db.unregister(name)
 
 
 def _matrix_cores(scope: Scope) -> pa.Table:

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from service.analysis.facts.host import ANNOTATION, OP, Host, host_of, read_arrays
-from service.analysis.facts.intervals import Ints
+from service.analysis.facts.host import ANNOTATION, KINDS, OP, Host, host_of, read_arrays
 from service.analysis.facts.launches import no_launches_reason
 from service.analysis.facts.scope import Scope
 from service.analysis.question import Question, Tables, WorkParameters
@@ -51,18 +50,34 @@ class SequenceParameters(WorkParameters):
 
 def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     """Return the most frequent sequences of a rank."""
-    from service.attribution.nesting import require_countable  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import NONE, require_countable  # noqa: PLC0415 - loads numba, which the server does without
 
-    scope.define_work(parameters, typed=False)
-    work, texts = read_arrays(scope, _WORK, {"names"})
-    require_countable(work["durations"], "The time of work on devices")
+    work, words = _work(scope, parameters)
+    require_countable(work["durations"].sum(dtype=np.float64), "The time of work on devices")
     host = host_of(scope)
-    roots, root_of_work = _roots(host, parameters, work["launches"])
-    sequences = _Sequences(work, texts["names"], root_of_work, parameters.min_length)
+    roots = _roots(host, parameters)
+    launches = host.indices_of(work["launches"])
+    root_of_work = np.where(launches >= 0, roots[launches], NONE) if len(roots) else launches
+    sequences = _Sequences(work, words, root_of_work, parameters.min_length)
     if not len(sequences.roots):
-        raise NotApplicable(_no_sequences_reason(parameters, len(roots), int((root_of_work >= 0).sum())))
+        operators = int((roots == np.arange(len(roots))).sum())
+        raise NotApplicable(_no_sequences_reason(parameters, operators, int((root_of_work >= 0).sum())))
     columns = sequences.counted(host, parameters)
     return {"sequences": table_of(SEQUENCES, {**columns, "rank": [scope.rank] * len(columns["op"])})}
+
+
+def _work(scope: Scope, parameters: SequenceParameters) -> tuple[dict[str, Any], list[str]]:
+    """Return the columns of the work that counts, as `_WORK` has them, and the names by code."""
+    from service.analysis.facts.device_events import TIMES, device_events  # noqa: PLC0415 - loads numba
+
+    if parameters.types == "exact" and parameters.last_step == "keep" and not parameters.linked_only:
+        work = device_events(scope, ("position", "name", "launch", *TIMES))
+        names, words = work.names()
+        columns = {"positions": work.ints("position"), "launches": work.ints("launch", -1), "names": names}
+        return {**columns, "starts": work.starts, "durations": work.ends - work.starts}, words
+    scope.define_work(parameters, typed=False)
+    columns, texts = read_arrays(scope, _WORK, {"names"})
+    return columns, texts["names"]
 
 
 class _Sequences:
@@ -137,23 +152,20 @@ def _no_sequences_reason(parameters: SequenceParameters, operators: int, work: i
     return f"None of {operators} operators launched at least {parameters.min_length} kernels, copies or memsets."
 
 
-def _roots(host: Host, parameters: SequenceParameters, launches: Ints) -> tuple[Ints, "Indices"]:
-    """Return the outermost selected operators, and the one that launched each piece of work; `NONE` for none.
+def _roots(host: Host, parameters: SequenceParameters) -> "Indices":
+    """Return the outermost selected operator around each slice of the host, or the slice itself; `NONE` for none.
 
     Args:
         host: slices of the host.
         parameters: select the operators.
-        launches: row of the launch of each piece of work.
     """
-    from service.attribution.nesting import NONE, nearest_marked, parents_of  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import outermost_marked, parents_of  # noqa: PLC0415 - loads numba
 
     is_named = np.array([parameters.operator in name for name in host.words], bool)
-    chosen = is_named[host.names] & np.isin(host.kinds, (OP, ANNOTATION) if parameters.operator else (OP,))
-    parents = parents_of(host.threads, host.starts, host.ends)
-    inner = np.append(nearest_marked(parents, chosen), NONE)  # NONE is -1: indexing with it reads this last entry
-    outermost = chosen & (inner[parents] == NONE)
-    root = np.append(nearest_marked(parents, outermost), NONE)
-    return np.flatnonzero(outermost), root[host.indices_of(launches)]
+    kinds = (OP, ANNOTATION) if parameters.operator else (OP,)
+    is_kind = np.array([kind in kinds for kind in range(len(KINDS))], bool)
+    chosen = is_named.take(host.names) & is_kind.take(host.kinds)
+    return outermost_marked(parents_of(host.threads, host.starts, host.ends), chosen)
 
 
 QUESTION = Question(
@@ -169,4 +181,5 @@ QUESTION = Question(
     parameters=SequenceParameters,
     inapplicable_reason=no_launches_reason,
     answer=answer,
+    is_large=True,
 )

@@ -159,4 +159,5 @@ QUESTION = Question(
     notes_of=notes,
     answer=answer,
     cost=4,
+    is_large=True,
 )

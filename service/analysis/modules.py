@@ -113,4 +113,5 @@ QUESTION = Question(
     inapplicable_reason=missing,
     answer=answer,
     cost=3,
+    is_large=True,
 )

@@ -153,4 +153,5 @@ QUESTION = Question(
     answer=answer,
     notes_of=lambda tables: [*notes_of(tables["execution_traces"])],
     cost=5,
+    is_large=True,
 )

@@ -36,6 +36,8 @@ class Question:
             are computed together. If a table of `answer` has rows, one of these has.
         cost: relative duration on a large trace. The costliest of the waiting questions starts first, so that the
             last of them ends as early as possible.
+        is_large: whether it takes much memory on a large trace, such as by the nesting of all slices. Of each client,
+            one such question is answered at a time.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Question:
     compare_sides: "Callable[[Sequence[RankAnswer], Sequence[RankAnswer], Any], Comparison] | None" = None
     answer_part: "Callable[[Scope, Any, Collection[str]], Tables] | None" = None
     cost: int = 0
+    is_large: bool = False
 
     @property
     def min_traces(self) -> int:

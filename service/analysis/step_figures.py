@@ -1,7 +1,7 @@
 """What does each step cost, in all and by kernel, operator and collective?"""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,11 @@ from service.analysis.parameters import Parameters, WorkParameters
 from service.analysis.question import Question, Tables
 from service.analysis.steps import hidden_communication
 from service.analysis.table import RANK, Column, Columns, count, ns, table_of, word
+from service.streaming.integers import distinct
 from service.trace.summary import NOT_OPERATORS
+
+if TYPE_CHECKING:
+    from service.attribution.nesting import Indices  # loads numba, which describing questions does without
 
 _STEP = count("step", "number of the step")
 _STEPS = (
@@ -74,6 +78,8 @@ TABLES: dict[str, Columns] = {
     "operators": _OPERATORS,
     "collectives": _COLLECTIVES,
 }
+_AT_ONCE = 1 << 20
+"""Number of slices whose steps are looked up at once."""
 _NAMES_SQL = """
 CREATE OR REPLACE TEMP TYPE work_names AS ENUM (
     SELECT DISTINCT name FROM device_events WHERE name NOTNULL ORDER BY name
@@ -178,19 +184,18 @@ def _operators(scope: Scope) -> pa.Table:
     """Return the operators of each step: those of `operators`, with the step as a part of the key."""
     from service.analysis.facts.device_work import device_work  # noqa: PLC0415 - loads numba, which the server does without
     from service.analysis.facts.operator_rows import OperatorRows  # noqa: PLC0415 - likewise
-    from service.attribution.nesting import factorize, first_indices  # noqa: PLC0415 - likewise
+    from service.attribution.steps import NO_STEP  # noqa: PLC0415 - likewise
 
     host = host_of(scope, named=lambda name: name not in NOT_OPERATORS)
     if not len(host):
         return table_of(_OPERATORS, _empty(_OPERATORS))
-    numbers = _steps_of_host(scope, host)
-    codes, distinct = factorize(numbers)
-    numbers = numbers[first_indices(codes, distinct)]
-    words = [str(number) for number in numbers.tolist()]
-    rows = OperatorRows(replace(host, extras=codes, extra_words=words), plugin=False)
+    numbers = distinct(np.array([NO_STEP, *(step["number"] for step in scope.steps)], np.int64))
+    codes = _steps_of_host(scope, host, numbers)
+    rows = OperatorRows(replace(host, extras=codes, extra_words=[*map(str, numbers.tolist())]), plugin=False)
+    del codes
     rows.add_time(device_work(scope), cores=False)
     keys = rows.called()
-    steps = numbers[codes[rows.firsts[keys]]]
+    steps = numbers[rows.extras[keys]]
     chosen = np.flatnonzero(steps >= 0)
     chosen = chosen[np.argsort(steps[chosen], kind="stable")]
     keys, steps = keys[chosen], steps[chosen]
@@ -199,18 +204,23 @@ def _operators(scope: Scope) -> pa.Table:
         "rank": [scope.rank] * len(keys),
         "step": steps,
         "kind": pa.array(KINDS).take(pa.array(rows.host.kinds[firsts])),
-        "name": pa.array(rows.words, pa.string()).take(pa.array(rows.host.names[firsts])),
+        "name": pa.array(rows.words, pa.string()).take(pa.array(rows.codes[rows.host.names[firsts]])),
     }
     return table_of(_OPERATORS, values | {column.name: rows.columns[column.name][keys] for column in _OPERATORS[4:]})
 
 
-def _steps_of_host(scope: Scope, host: Host) -> Ints:
-    """Return the step in which each slice of the host begins, or -1."""
+def _steps_of_host(scope: Scope, host: Host, numbers: Ints) -> "Indices":
+    """Return the step in which each slice of the host begins, as an index of its number, which ascend."""
     from service.analysis.facts.autograd_threads import threads_of  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import ascending_indices  # noqa: PLC0415 - likewise
     from service.attribution.steps import StepClock  # noqa: PLC0415 - likewise
 
-    clock = StepClock(replace(scope.summary, steps=[*scope.steps]))
-    return clock.at(host.starts, host.threads, threads_of(scope, host))
+    clock, threads = StepClock(replace(scope.summary, steps=[*scope.steps])), threads_of(scope, host)
+    indices = np.empty(len(host), np.int32)
+    for first in range(0, len(host), _AT_ONCE):  # the numbers of all slices would take much memory
+        some = slice(first, first + _AT_ONCE)
+        indices[some] = ascending_indices(numbers, clock.at(host.starts[some], host.threads[some], threads))
+    return indices
 
 
 def _collectives(scope: Scope) -> pa.Table:
@@ -248,4 +258,5 @@ QUESTION = Question(
     inapplicable_reason=missing,
     answer=answer,
     cost=5,
+    is_large=True,
 )

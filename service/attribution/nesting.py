@@ -118,6 +118,13 @@ def subtree_sums(parents: Indices, values: Ints) -> Ints:
     return sums
 
 
+def subtree_counts(parents: Indices, marked: Flags) -> Indices:
+    """Count the marked ones among each slice and all its descendants."""
+    counts = marked.astype(np.int32)
+    _sum_subtrees(parents, counts)
+    return counts
+
+
 def path_codes(parents: Indices, names: Indices) -> tuple[Indices, int]:
     """Return a code for the path of names from the root to each slice, and the count of distinct paths.
 
@@ -157,24 +164,62 @@ def nearest_marked(parents: Indices, marked: Flags) -> Indices:
     return nearest
 
 
-def merge_targets(parents: Indices, names: Indices, mergeable: Flags) -> Indices:
-    """Return the slice into which each slice merges.
+def outermost_marked(parents: Indices, marked: Flags) -> Indices:
+    """Return the outermost marked slice around each slice, or the slice itself, or `NONE`."""
+    outermost = np.empty(len(parents), np.int32)
+    _outermost_marked(parents, marked, outermost)
+    return outermost
 
-    An only child with the name of its parent merges into its parent's target; any other slice stays itself.
+
+def merge_only_children(
+    parents: Indices, names: Indices, codes: Indices, mergeable: Flags | None, keys: Indices
+) -> tuple[Indices, Flags]:
+    """Merge each only child with the name of its parent into what its parent merges into, or else into its parent.
 
     Args:
         parents: parent of each slice.
-        names: code of each slice's name.
-        mergeable: slices that may merge.
+        names: name of each slice.
+        codes: code of each name; those of equal codes count as equal.
+        mergeable: slices that may merge; None for all.
+        keys: key of each slice; those of merged slices become `NONE`.
+
+    Returns:
+        For each slice, the key of the slice into which it merges, which is mostly itself; and whether it is merged.
     """
-    targets = np.empty(len(parents), np.int32)
-    child_counts = np.zeros(len(parents), np.int32)
-    _count(parents, child_counts)
-    _merge(parents, child_counts, names, mergeable, targets)
-    return targets
+    own_keys, merged = np.empty(len(parents), np.int32), np.zeros(len(parents), np.bool_)
+    counts = np.zeros(len(parents), np.uint8)
+    chosen = np.empty(0, np.bool_) if mergeable is None else mergeable
+    _merge(parents, counts, names, codes, chosen, keys, own_keys, merged)
+    return own_keys, merged
 
 
-def sum_by_key(keys: Indices, values: Ints, count: int) -> Ints:
+def slice_keys(
+    names: Indices, codes: Indices, kinds: Any, own_kind: int, extras: Indices | None, count: int
+) -> tuple[Indices, Ints]:
+    """Return a key for each slice: by its name, whether its kind is a certain one, and its extra.
+
+    Args:
+        names: name of each slice.
+        codes: code of each name.
+        kinds: kind of each slice.
+        own_kind: slices of this kind have keys of their own.
+        extras: further code of each slice; None for none.
+        count: number of these codes.
+
+    Returns:
+        The keys, numbered as they first appear; and the first slice of each key.
+    """
+    keys, capacity = np.empty(len(names), np.int32), 1 << 12
+    given = np.empty(0, np.int32) if extras is None else extras
+    while True:
+        tables = np.empty(capacity, np.int64), np.full(capacity, NONE, np.int32), np.empty(capacity, np.int64)
+        found = _number_slices(names, codes, kinds, own_kind, given, count, keys, tables)
+        if found >= 0:
+            return keys, tables[2][:found].copy()
+        capacity <<= 4
+
+
+def sum_by_key(keys: Indices, values: Ints | Indices, count: int) -> Ints:
     """Sum the values of each key; negative keys do not count."""
     sums = np.zeros(count, np.int64)
     _sum(keys, values, sums)
@@ -214,17 +259,17 @@ def innermost_at(
     return innermost
 
 
-def require_countable(values: Ints, subject: str) -> None:
-    """Check that the sum of values fits in 64 bits.
+def require_countable(total: float, subject: str) -> None:
+    """Check that a sum fits in 64 bits.
 
     Args:
-        values: non-negative values.
+        total: sum of non-negative values.
         subject: phrase for the values, with which the error's message opens.
 
     Raises:
         NotApplicable: the sum does not fit.
     """
-    if values.sum(dtype=np.float64) >= 2.0**63:
+    if total >= 2.0**63:
         raise NotApplicable(f"{subject} adds up to more than 64 bits can hold.")
 
 
@@ -263,9 +308,29 @@ def first_matches(ids: Ints, wanted: Ints) -> Indices:
 
 def row_indices(rows: Any, wanted: Ints) -> Indices:
     """Return the index of each wanted row within `rows`, or `NONE`; rows are distinct, and numbered from 0."""
-    table = np.full(int(rows.max(initial=-1)) + 2, NONE, np.int32)  # the last entry is that of rows which are not there
-    table[rows] = np.arange(len(rows), dtype=np.int32)
-    return table[np.where((wanted >= 0) & (wanted < len(table)), wanted, -1)]
+    indices = np.empty(len(wanted), np.int32)
+    if _ascends(rows):
+        _find_rows(rows, wanted, indices)
+        return indices
+    order = np.argsort(rows)
+    _find_rows(rows[order], wanted, indices)
+    return np.append(order, NONE).astype(np.int32)[indices]
+
+
+def ascending_indices(numbers: Ints, wanted: Ints) -> Ints:
+    """Return the index of each wanted number among numbers in ascending order, of which there are some, or `NONE`."""
+    indices = np.empty(len(wanted), np.int64)
+    _find_numbers(numbers, wanted, indices)
+    return indices
+
+
+@compiled
+def total_duration(starts: Ints, ends: Ints) -> float:
+    """Return the sum of durations, as a float because it may not fit in 64 bits."""
+    total = 0.0
+    for index in range(len(starts)):
+        total += ends[index] - starts[index]
+    return total
 
 
 @compiled
@@ -276,6 +341,46 @@ def _is_nested(starts: Ints, ends: Ints) -> bool:
         if starts[index] < before or (starts[index] == before and ends[index] > ends[index - 1]):
             return False
     return True
+
+
+@compiled
+def _find_numbers(numbers: Ints, wanted: Ints, indices: Ints) -> None:
+    """Write the index of each wanted number; that of the number before is tried first."""
+    at = 0
+    for index in range(len(wanted)):
+        if numbers[at] != wanted[index]:
+            at = min(np.searchsorted(numbers, wanted[index]), len(numbers) - 1)
+        indices[index] = at if numbers[at] == wanted[index] else NONE
+
+
+@compiled
+def _ascends(rows: Any) -> bool:
+    """Return whether rows are in ascending order."""
+    at = 1
+    while at < len(rows) and rows[at] >= rows[at - 1]:
+        at += 1
+    return at >= len(rows)
+
+
+@compiled
+def _find_rows(rows: Any, wanted: Ints, indices: Indices) -> None:
+    """Write the index of each wanted row. Steps from the last one double until they pass it, as it is mostly near."""
+    low = 0
+    for index in range(len(wanted)):
+        row, step = wanted[index], 1
+        while low > 0 and rows[low] > row:
+            low, step = max(low - step, 0), 2 * step
+        high, step = low + 1, 1
+        while high < len(rows) and rows[high] <= row:
+            low, high, step = high, high + step, 2 * step
+        high = min(high, len(rows))
+        while high - low > 1:
+            middle = (low + high) // 2
+            if rows[middle] <= row:
+                low = middle
+            else:
+                high = middle
+        indices[index] = low if low < len(rows) and rows[low] == row else NONE
 
 
 @compiled
@@ -336,7 +441,7 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: o
 
 
 @compiled
-def _sum_subtrees(parents: Indices, sums: Ints) -> None:
+def _sum_subtrees(parents: Indices, sums: Ints | Indices) -> None:
     for index in range(len(parents) - 1, -1, -1):  # children come after their parents
         if parents[index] >= 0:
             sums[parents[index]] += sums[index]
@@ -357,13 +462,45 @@ def _add_times(
 
 
 @compiled
-def _merge(parents: Indices, child_counts: Indices, names: Indices, mergeable: Flags, targets: Indices) -> None:
+def _merge(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: objects would cost more
+    parents: Indices, counts: Any, names: Indices, codes: Indices, mergeable: Flags, keys: Indices, own_keys: Indices,
+    merged: Flags,
+) -> None:  # fmt: skip
+    """Merge only children; `counts` receives the number of each slice's children, up to 2."""
+    for index in range(len(parents)):
+        if parents[index] >= 0 and counts[parents[index]] < 2:
+            counts[parents[index]] += 1
     for index in range(len(parents)):
         parent = parents[index]
-        targets[index] = index
-        is_only_child = parent >= 0 and child_counts[parent] == 1 and names[parent] == names[index]
-        if is_only_child and mergeable[parent] and mergeable[index]:
-            targets[index] = targets[parent]
+        own_keys[index] = keys[index]
+        if parent < 0 or counts[parent] != 1 or codes[names[parent]] != codes[names[index]]:
+            continue
+        if len(mergeable) == 0 or (mergeable[parent] and mergeable[index]):
+            own_keys[index] = own_keys[parent]
+            keys[index], merged[index] = NONE, True
+
+
+@compiled
+def _number_slices(  # noqa: PLR0913, PLR0917 - likewise
+    names: Indices, codes: Indices, kinds: Any, own_kind: int, extras: Indices, count: int, keys: Indices, tables: Any
+) -> int:
+    """Write the key of each slice. Return the count of keys, or -1 if the hash table is half full."""
+    values, slot_keys, firsts = tables
+    mask, found = len(values) - 1, 0
+    for index in range(len(names)):
+        value = codes[names[index]] * 2 + (kinds[index] == own_kind)
+        if len(extras) > 0:
+            value = value * count + extras[index]
+        slot = (value * 0x2545F4914F6CDD1D) >> 32 & mask
+        while slot_keys[slot] >= 0 and values[slot] != value:
+            slot = (slot + 1) & mask
+        if slot_keys[slot] < 0:
+            if 2 * found >= mask:
+                return -1
+            values[slot], slot_keys[slot], firsts[found] = value, found, index
+            found += 1
+        keys[index] = slot_keys[slot]
+    return found
 
 
 @compiled
@@ -413,13 +550,20 @@ def _nearest_marked(parents: Indices, marked: Flags, nearest: Indices) -> None:
 
 
 @compiled
+def _outermost_marked(parents: Indices, marked: Flags, outermost: Indices) -> None:
+    for index in range(len(parents)):
+        above = outermost[parents[index]] if parents[index] >= 0 else NONE
+        outermost[index] = index if above < 0 and marked[index] else above
+
+
+@compiled
 def _find_firsts(codes: Indices, firsts: Ints) -> None:
     for index in range(len(codes) - 1, -1, -1):
         firsts[codes[index]] = index
 
 
 @compiled
-def _sum(keys: Indices, values: Ints, sums: Ints) -> None:
+def _sum(keys: Indices, values: Ints | Indices, sums: Ints) -> None:
     for index in range(len(keys)):
         if keys[index] >= 0:
             sums[keys[index]] += values[index]

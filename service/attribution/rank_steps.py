@@ -154,12 +154,13 @@ def steps_of_numbers(numbers: Ints, starts: Ints, chosen: Ints, times: Ints) -> 
         chosen: numbers to look up.
         times: a time for each of them.
     """
+    from service.attribution.nesting import ascending_indices  # noqa: PLC0415 - loads numba, which the server does without
+
     count = len(numbers)
     if not count:
         return np.full(len(chosen), -1)
     if (numbers[1:] > numbers[:-1]).all():  # so each number has one step at most, as in most traces
-        step = np.minimum(np.searchsorted(numbers, chosen), count - 1)
-        return np.where(numbers[step] == chosen, step, -1)
+        return ascending_indices(numbers, chosen)
     distinct, codes = np.unique(numbers, return_inverse=True)
     code = np.minimum(np.searchsorted(distinct, chosen), len(distinct) - 1)
     keys = codes * count + np.arange(count)

@@ -8,14 +8,12 @@ import numpy as np
 from service.attribution.nesting import Flags, Indices, Ints
 from service.attribution.rank_steps import steps_of_numbers
 from service.store.steps import merged_steps
+from service.streaming.scan.compiled import compiled
 from service.trace.rank import ranks_by_pid
 from service.trace.summary import Key, Step, Summary
 
 NO_STEP = -1
 """Step number of a time outside all steps."""
-
-_AT_ONCE = 1 << 16
-"""Number of times to look up at once."""
 
 Track = tuple[Key, Key]
 """The pid and tid of a thread."""
@@ -50,11 +48,7 @@ class _Timeline(NamedTuple):
         if not len(self.starts):
             return np.full(len(times), NO_STEP, np.int64)
         numbers = np.empty(len(times), np.int64)
-        for first in range(0, len(times), _AT_ONCE):  # so that millions of times need little further memory
-            some = times[first : first + _AT_ONCE]
-            last = self.begun(some)
-            inside = (last >= 0) & (self.ends[last] > some)
-            numbers[first : first + _AT_ONCE] = np.where(inside, self.numbers[last], NO_STEP)
+        _look_up(self.starts, self.ends, self.numbers, times, numbers)
         return numbers
 
     def lasts(self, times: Ints) -> Flags:
@@ -190,3 +184,14 @@ def _timeline(steps: Iterable[Step], first: int) -> _Timeline:
     numbers, starts, ends = merged_steps(steps)
     ends = np.maximum(ends, starts + 1)
     return _Timeline(starts, ends, numbers, np.maximum.accumulate(ends), np.arange(first, first + len(starts)))
+
+
+@compiled
+def _look_up(starts: Ints, ends: Ints, numbers: Ints, times: Ints, found: Ints) -> None:
+    """Write the number of the last step that began by each time, or `NO_STEP`; most have that of the time before."""
+    step = 0
+    for index in range(len(times)):
+        time = times[index]
+        if time < starts[step] or (step + 1 < len(starts) and time >= starts[step + 1]):
+            step = max(np.searchsorted(starts, time, "right") - 1, 0)
+        found[index] = numbers[step] if starts[step] <= time < ends[step] else NO_STEP

@@ -81,11 +81,67 @@ def test_first_match_of_an_id_is_its_first_index(factor: int, ids: list[int], qu
     assert matches.tolist() == [ids.index(id_) if id_ > 0 and id_ in ids else nesting.NONE for id_ in queries]
 
 
-@given(st.sets(st.integers(0, 9)), st.lists(st.integers(-2, 12)))
-def test_index_of_a_row_is_its_place_among_the_rows(rows: set[int], wanted: list[int]) -> None:
-    ordered = [*rows]
+@given(st.lists(st.integers(0, 30), unique=True), st.booleans(), st.lists(st.integers(-2, 33)))
+def test_index_of_a_row_is_its_place_among_the_rows(rows: list[int], ascend: bool, wanted: list[int]) -> None:
+    ordered = sorted(rows) if ascend else rows
     indices = nesting.row_indices(np.array(ordered, np.int32), np.array(wanted, np.int64))
     assert indices.tolist() == [ordered.index(row) if row in rows else nesting.NONE for row in wanted]
+
+
+@given(st.sets(st.integers(-9, 9), min_size=1), st.lists(st.integers(-12, 12)))
+def test_index_of_a_number_is_its_place_among_ascending_ones(numbers: set[int], wanted: list[int]) -> None:
+    ordered = sorted(numbers)
+    indices = nesting.ascending_indices(np.array(ordered, np.int64), np.array(wanted, np.int64))
+    assert indices.tolist() == [ordered.index(number) if number in numbers else nesting.NONE for number in wanted]
+
+
+@given(slices, st.lists(st.booleans(), min_size=20, max_size=20))
+def test_outermost_marked_slice_is_the_last_marked_one_on_the_way_up(rows: Slices, flags: list[bool]) -> None:
+    parents = nesting.parents_of(*_columns(rows))
+
+    def way_up(slice_: int) -> list[int]:
+        return [slice_, *(way_up(parents[slice_]) if parents[slice_] >= 0 else ())]
+
+    outermost = nesting.outermost_marked(parents, np.array(flags[: len(rows)], np.bool_))
+    assert outermost.tolist() == [
+        next((above for above in reversed(way_up(slice_)) if flags[above]), nesting.NONE) for slice_ in range(len(rows))
+    ]
+
+
+@given(slices, st.lists(st.integers(0, 2), min_size=20, max_size=20), st.booleans())
+def test_only_children_with_the_name_of_their_parent_merge(rows: Slices, names: list[int], some: bool) -> None:
+    parents = nesting.parents_of(*_columns(rows))
+    codes = np.array([0, 1, 1], np.int32)  # the names 1 and 2 count as equal
+    mergeable = np.arange(len(rows)) % 3 > 0 if some else None
+    keys = np.arange(len(rows), dtype=np.int32)
+
+    def target(slice_: int) -> int:
+        parent = int(parents[slice_])
+        if parent < 0 or (parents == parent).sum() > 1 or codes[names[parent]] != codes[names[slice_]]:
+            return slice_
+        may_merge = mergeable is None or (mergeable[parent] and mergeable[slice_])
+        return target(parent) if may_merge else slice_
+
+    targets = [target(slice_) for slice_ in range(len(rows))]
+    own_keys, merged = nesting.merge_only_children(
+        parents, np.array(names[: len(rows)], np.int32), codes, mergeable, keys
+    )
+    assert own_keys.tolist() == targets
+    assert merged.tolist() == [target_ != slice_ for slice_, target_ in enumerate(targets)]
+    assert keys.tolist() == [slice_ if target_ == slice_ else nesting.NONE for slice_, target_ in enumerate(targets)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 4))), st.booleans())
+def test_slices_have_a_key_for_each_name_kind_and_extra(rows: list[tuple[int, int, int]], with_extras: bool) -> None:
+    codes = [0, 1, 1, 2]
+    names, kinds, extras = (np.array([row[column] for row in rows], np.int32) for column in range(3))
+    keys, firsts = nesting.slice_keys(
+        names, np.array(codes, np.int32), kinds.astype(np.int8), 1, extras if with_extras else None, 5
+    )
+    expected = [(codes[name], kind == 1, extra if with_extras else 0) for name, kind, extra in rows]
+    distinct = list(dict.fromkeys(expected))
+    assert keys.tolist() == [distinct.index(key) for key in expected]
+    assert firsts.tolist() == [expected.index(key) for key in distinct]
 
 
 @given(slices, st.lists(st.integers(-1, 3), min_size=20, max_size=20))
@@ -150,4 +206,4 @@ def test_word_codes_hold_over_batches() -> None:
 
 def test_sum_beyond_64_bits_is_not_applicable() -> None:
     with pytest.raises(NotApplicable, match="All of it adds up"):
-        nesting.require_countable(np.full(3, 1 << 62), "All of it")
+        nesting.require_countable(3.0 * (1 << 62), "All of it")

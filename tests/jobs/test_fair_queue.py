@@ -37,3 +37,13 @@ def test_client_waits_while_its_maximum_of_items_is_in_progress() -> None:
     queue.done(first)
     thread.join(10)
     assert items == [1]
+
+
+def test_of_each_client_one_large_item_is_in_work_at_a_time() -> None:
+    queue: FairQueue[str] = FairQueue(per_client=9)
+    for number, (client, item) in enumerate([("a", "large"), ("a", "larger"), ("a", "small"), ("b", "large")]):
+        queue.put(Entry(0, number, client, f"{client} {item}", is_large="large" in item))
+    first = queue.take()
+    assert [first.item, queue.take().item, queue.take().item] == ["a large", "b large", "a small"]
+    queue.done(first)
+    assert queue.take().item == "a larger"

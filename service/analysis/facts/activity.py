@@ -86,7 +86,8 @@ class Activity:
         categories: category of each piece of work; -1 if categories were not requested.
         devices: device of each piece of work; -1 if unknown.
         work_steps: number of the step of each piece of work; -1 for none.
-        calls: call that launched each piece of work; arbitrary if unknown.
+        calls: call that launched each piece of work; arbitrary if unknown. By the exact rules, which need no ends, each
+            ends where it starts.
         launched: whether the call of each piece of work is known.
         steps: annotations of the steps, in order of time.
         numbers: numbers of the steps.
@@ -147,11 +148,11 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
 
 
 def _without_categories(scope: Scope, rules: Rules) -> Activity:
-    from service.analysis.facts.device_events import LAUNCHES, TIMES, device_events  # noqa: PLC0415 - loads numba
+    from service.analysis.facts.device_events import TIMES, device_events  # noqa: PLC0415 - loads numba
 
     numbers, steps = steps_of(scope)
-    of_rules = ("correlation",) if rules == "tensorboard" else LAUNCHES
-    events = device_events(scope, ("device", "step", *of_rules, *TIMES))
+    of_launch = "correlation" if rules == "tensorboard" else "launch_ts_ns"
+    events = device_events(scope, ("device", "step", of_launch, *TIMES))
     work = Intervals(events.starts, events.ends)
     launches, launched = _launches(scope, rules, events, work)
     devices, work_steps = (events.ints(name, -1) for name in ("device", "step"))
@@ -234,7 +235,8 @@ def _launches(
 ) -> tuple[Intervals, npt.NDArray[np.bool_]]:
     """Return the call that launched each piece of work, and whether it is known; if not, the call is arbitrary."""
     if rules == "exact":
-        return Intervals(events.ints("launch_ts_ns"), events.launch_ends), events.has("launch_ts_ns")
+        starts = events.ints("launch_ts_ns")
+        return Intervals(starts, starts), events.has("launch_ts_ns")
     calls = calls_of(scope, categories=_runtimes(rules))
     call_of_work = _calls_of_work(events.table["correlation"], calls["correlation"])
     if not len(calls):

@@ -89,11 +89,12 @@ def _pairs_by_operators(scope: Scope, host: Host) -> list[Pair]:
     if np.count_nonzero(ops) < 2:
         return []
     engines = _engines_by_name(host) or _engines_by_forward_thread(scope, host)
-    others = [thread for thread in range(count) if ops[thread] and thread not in engines]
+    threads = host.threads_by_key.tolist()
+    others = [thread for thread in threads if ops[thread] and thread not in engines]
     processes = [pid for pid, _ in threads_of(scope, host)] if engines and others else []
     return [
         (engine, max(candidates, key=lambda thread: int(ops[thread])))
-        for engine in sorted(engines)
+        for engine in filter(engines.__contains__, threads)
         if (candidates := [thread for thread in others if processes[thread] == processes[engine]])
     ]
 

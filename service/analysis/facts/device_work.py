@@ -52,7 +52,7 @@ class DeviceWork:
     calls: dict[str, Ints] | None
 
     def __post_init__(self) -> None:
-        require_countable(self.durations, "The time of work on devices")
+        require_countable(self.durations.sum(dtype=np.float64), "The time of work on devices")
 
     def slices(self, host: Host) -> Indices:
         """Return the slice to which each piece of work belongs: its operator, else its launch, else `NONE`."""

@@ -59,8 +59,6 @@ class Host:
         kinds: kind of each slice.
         external_ids: External id of each slice; 0 for none and for calls, which carry that of their operator. Empty in
             the slices of `host_of`.
-        correlations: correlation id with the work that the slice launched or waited for; 0 or less for none. Empty if
-            not requested.
         rows: row of each slice among the events in order of time.
         extras: code of each slice's extra text; None if not requested.
         extra_words: extra texts by code.
@@ -74,13 +72,18 @@ class Host:
     words: list[str]
     kinds: Any
     external_ids: Ints
-    correlations: Ints
     rows: "Indices"
     extras: "Indices | None"
     extra_words: list[str]
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    @property
+    def threads_by_key(self) -> "Indices":
+        """Numbers of the threads in order of their keys, which do not depend on the selection."""
+        order: Indices = np.argsort(self.thread_keys).astype(np.int32)
+        return order
 
     @property
     def durations(self) -> Ints:
@@ -97,7 +100,7 @@ class Host:
 def host_of(
     scope: Scope, kinds: Collection[int] = (OP, ANNOTATION, CALLS), named: Callable[[str], bool] = lambda _: True
 ) -> Host:
-    """Return the slices of the host of given kinds and names, with correlation ids.
+    """Return the slices of the host of given kinds and names.
 
     The arrays are shared between questions: do not write to them.
 
@@ -111,36 +114,42 @@ def host_of(
     """
     host = scope.cached("host", lambda: _host(scope))
     name_counts = np.array([named(word) for word in host.words], bool)
-    kind_counts = np.array([kind in kinds for kind in range(len(KINDS))], bool)
-    chosen = kind_counts[host.kinds] & name_counts[host.names]
+    kind_counts = np.array([kind in kinds or kind == PYTHON for kind in range(len(KINDS))], bool)
+    if name_counts.all() and kind_counts.all():
+        return host
+    chosen = kind_counts.take(host.kinds) & name_counts.take(host.names)
     if chosen.all():
         return host
-    columns = ("starts", "ends", "threads", "names", "kinds", "correlations", "rows")
+    columns = ("starts", "ends", "threads", "names", "kinds", "rows")
     return replace(host, **{name: getattr(host, name)[chosen] for name in columns})
 
 
 def _host(scope: Scope) -> Host:
     """Return all slices of the host except Python functions."""
-    from service.attribution.nesting import require_countable  # noqa: PLC0415 - loads numba, which the server does without
+    from service.attribution.nesting import (  # noqa: PLC0415 - loads numba, which the server does without
+        factorize,
+        first_indices,
+        require_countable,
+        total_duration,
+    )
 
     slices = scope.slices()
     host = slices.host
-    require_countable(host.ends - host.starts, "The time of the host's slices")
+    require_countable(total_duration(host.starts, host.ends), "The time of the host's slices")
     kinds = np.array([_kind(category) for category in slices.categories] or [CALLS], np.int8)[host.categories]
     scope.db.register("threads", slices.threads)
     keys = scope.table(f"SELECT {THREAD} AS key FROM threads")["key"].to_numpy().view(np.int64)
     scope.db.unregister("threads")
-    thread_keys, numbers = np.unique(keys, return_inverse=True)
+    numbers, count = factorize(keys)
     return Host(
         starts=host.starts,
         ends=host.ends,
-        threads=numbers.astype(np.int32)[host.threads],
-        thread_keys=thread_keys,
+        threads=host.threads if count == len(keys) else numbers[host.threads],
+        thread_keys=keys[first_indices(numbers, count)],
         names=host.names,
         words=[*slices.names, ""],
         kinds=kinds,
         external_ids=np.empty(0, np.int64),
-        correlations=host.correlations,
         rows=host.rows,
         extras=None,
         extra_words=[],
@@ -151,19 +160,24 @@ def _kind(category: str) -> int:
     return ANNOTATION if category in ANNOTATION_CATEGORIES else OP if category in OPERATOR_CATEGORIES else CALLS
 
 
-def host_where(scope: Scope, where: str, extra: str | None = None, *, correlations: bool = False) -> Host:
+def host_where(scope: Scope, where: str, extra: str | None = None) -> Host:
     """Return the slices of the host that meet a condition in SQL.
 
     Args:
         scope: scope of the rank.
         where: the condition.
         extra: SQL for an extra text of each slice.
-        correlations: whether to read correlation ids.
 
     Raises:
         NotApplicable: the durations add up to more than 64 bits hold.
     """
-    from service.attribution.nesting import factorize, first_indices, nesting_order, require_countable  # noqa: PLC0415 - loads numba
+    from service.attribution.nesting import (  # noqa: PLC0415 - loads numba, which the server does without
+        factorize,
+        first_indices,
+        nesting_order,
+        require_countable,
+        total_duration,
+    )
 
     source = f"FROM events WHERE ph = 'X' AND ts_ns NOTNULL AND {where}"
     scope.db.execute(f"CREATE OR REPLACE TEMP TYPE host_names AS ENUM (SELECT DISTINCT name {source} AND name NOTNULL)")
@@ -176,11 +190,10 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
             coalesce(enum_code(name::host_names), {len(words)})::INTEGER AS names,
             {_KIND}::UTINYINT AS kinds, coalesce(external_id, 0) AS external_ids, row::INTEGER AS rows
             {f", {extra} AS extras" if extra else ""}
-            {", coalesce(correlation, 0) AS correlations" if correlations else ""}
         {source}""",
         {"extras"},
     )
-    require_countable(columns["ends"] - columns["starts"], "The time of the host's slices")
+    require_countable(total_duration(columns["starts"], columns["ends"]), "The time of the host's slices")
     keys = columns["threads"].view(np.int64)
     columns["threads"], count = factorize(keys)
     thread_keys = keys[first_indices(columns["threads"], count)]
@@ -189,7 +202,7 @@ def host_where(scope: Scope, where: str, extra: str | None = None, *, correlatio
     order = nesting_order(columns["starts"], columns["ends"])
     moved: dict[str, Any] = {name: columns.pop(name)[order] for name in list(columns)}
     return Host(
-        **{"extras": None, "correlations": np.empty(0, np.int64), **moved},
+        **{"extras": None, **moved},
         thread_keys=thread_keys,
         words=[*words, ""],
         extra_words=texts.get("extras", []),
@@ -235,8 +248,7 @@ def with_double_times(host: Host) -> Host:
     ends = starts + durations_in_doubles(host.starts, host.durations)
     order = nesting_order(starts, ends)
     moved: dict[str, Any] = {
-        name: getattr(host, name)
-        for name in ("threads", "names", "kinds", "external_ids", "correlations", "rows", "extras")
+        name: getattr(host, name) for name in ("threads", "names", "kinds", "external_ids", "rows", "extras")
     }
     moved = {name: column[order] if column is not None and len(column) else column for name, column in moved.items()}
     return replace(host, starts=starts[order], ends=ends[order], **moved)

@@ -110,7 +110,9 @@ def calls_of(scope: Scope, names: frozenset[str] | None = None, categories: str 
     host, chosen = slices.host, are_calls(slices, categories)
     if names is not None:
         chosen &= slices.host_named(names.__contains__)
-    correlations, call_names = host.correlations[chosen], host.names[chosen]
+    correlations = np.full(len(host.starts), UNKNOWN)
+    correlations[slices.correlated.indices] = slices.correlated.ids
+    correlations, call_names = correlations[chosen], host.names[chosen]
     return pa.table(
         {
             "correlation": pa.array(correlations, mask=correlations == UNKNOWN),

@@ -1,6 +1,6 @@
 """Compiled search for the longest path through the events of host and devices, in one sweep through time."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +11,6 @@ from service.streaming.scan.compiled import compiled, inlined
 
 ALL, OWN = -1, -2
 """Targets of a waiting call other than a stream: all streams, or the work that the call launched."""
-
-START, END, STREAM, LAUNCH, BEFORE, LAUNCHED_AT, PREVIOUS, OVER, LATEST, VALUE, FROM = range(11)
-"""Columns of work.
-
-Inputs: start; end; stream; the slice that launched it, or -1; other work for which it has to wait, or -1; launch time.
-Results: the previous work on its stream, which may still run; the last work on its stream that is over; the end of the
-last of its prerequisites; the length of the longest path to its end; and the prerequisite by which that path reaches
-its start.
-"""
 
 NOTHING, BY_LAUNCH, BY_STREAM, BY_EVENT, BY_RUNNING = range(5)
 """Prerequisites by which a path reaches the start of work."""
@@ -63,6 +54,41 @@ _NEVER = np.iinfo(np.int64).min
 Rows = npt.NDArray[np.int64]
 
 
+class Work(NamedTuple):
+    """Work on devices in order of start and, of equal starts, of end.
+
+    Inputs: start; end; stream; the slice that launched it, or -1; the place of that slice among those with a
+    correlation id; the time of the launch; other work for which it has to wait, or -1. Results: the previous work on
+    its stream, which may still run; the last work on its stream that is over; the end of the last of its prerequisites;
+    the length of the longest path to its end; and the prerequisite by which that path reaches its start.
+    """
+
+    starts: Ints
+    ends: Ints
+    streams: Indices
+    launches: Indices
+    places: Indices
+    launched_at: Ints
+    before: Indices
+    previous: Indices
+    over: Indices
+    latest: Ints
+    values: Ints
+    sources: npt.NDArray[np.int8]
+
+    @classmethod
+    def of(
+        cls, starts: Ints, ends: Ints, streams: Indices, launches: Indices, places: Indices, launched_at: Ints
+    ) -> "Work":
+        """Return work that waits for no other work, with room for the results."""
+        count = len(starts)
+        before = np.full(count, NONE, np.int32)
+        previous, over = (np.empty(count, np.int32) for _ in range(2))
+        latest, values = (np.empty(count, np.int64) for _ in range(2))
+        results = (previous, over, latest, values, np.empty(count, np.int8))
+        return cls(starts, ends, streams, launches, places, launched_at, before, *results)
+
+
 class LongestPath:
     """The longest path through the slices of the host and the work on devices.
 
@@ -71,34 +97,37 @@ class LongestPath:
         ends: end of each slice.
         threads: thread of each slice.
         parents: parent of each slice; slices that overlap are dropped.
-        work: rows of work in order of start and, of equal starts, of end, with the input columns filled.
+        correlated: slices that may launch work, in ascending order.
+        work: the work.
         waits: rows of waiting calls in order of their ends, with the input columns filled.
         callers: for each autograd engine thread the thread that calls it and waits for it; `NONE` for other threads.
+        order: numbers of all threads; of paths of equal length, that of an earlier thread counts.
 
     Attributes:
         points: points of the path in order of time, each as four times the index of a slice or of work, plus its kind.
         length: length of the path in ns.
     """
 
-    def __init__(
-        self, starts: Ints, ends: Ints, threads: Indices, parents: Indices, work: Rows, waits: Rows, callers: Indices
-    ) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - columns of slices, which other objects hold
+        self, starts: Ints, ends: Ints, threads: Indices, parents: Indices, correlated: Indices, work: Work,
+        waits: Rows, callers: Indices, order: Indices,
+    ) -> None:  # fmt: skip
         self.work, self.waits = work, waits
         before_start = np.empty(len(starts), np.int32)  # preceding point: 2 * slice, plus 1 for its end
         before_end = np.full(len(starts), NONE, np.int32)  # likewise; below NONE: NONE - 1 - row of a wait
         before_end[waits[:, SLICE]] = NONE - 1 - np.arange(len(waits))
-        values = np.empty(len(starts), np.int64)  # length of the longest path to the start of each slice
+        values = np.empty(len(correlated), np.int64)  # length of the longest path to the start of each of these slices
         states = np.full((len(callers), 5), NONE, np.int64)
-        streams = np.full(int(work[:, STREAM].max(initial=-1)) + 1, NONE, np.int64)
-        by_end = np.lexsort((work[:, END], work[:, STREAM]))
-        places = np.searchsorted(work[by_end, STREAM], np.arange(len(streams) + 1))
+        streams = np.full(int(work.streams.max(initial=-1)) + 1, NONE, np.int64)
+        by_end = np.lexsort((work.ends, work.streams))
+        places = np.searchsorted(work.streams[by_end], np.arange(len(streams) + 1))
         over = np.stack([places[:-1], places[1:], np.full(len(streams), NONE)], axis=1)
         best = np.array([-1, NONE], np.int64)  # length of the longest path, and its last point
         preceding = (before_start, before_end)
-        engines = np.flatnonzero(callers >= 0).astype(np.int32)
+        engines = order[callers[order] >= 0]
         _sweep(
-            starts, ends, threads, parents, work, waits, states, streams, by_end, over, values, *preceding, best,
-            callers, engines,
+            starts, ends, threads, parents, correlated, work, waits, states, streams, by_end, over, values, *preceding,
+            best, callers, engines, order,
         )  # fmt: skip
         self.length = max(int(best[0]), 0)
         points = np.empty(_walk_back(best[1], work, waits, *preceding, np.empty(0, np.int64)), np.int64)
@@ -108,14 +137,14 @@ class LongestPath:
 
 @compiled
 def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: objects would cost more
-    starts: Ints, ends: Ints, threads: Indices, parents: Indices, work: Rows, waits: Rows,
+    starts: Ints, ends: Ints, threads: Indices, parents: Indices, correlated: Indices, work: Work, waits: Rows,
     states: Rows, streams: Ints, by_end: Ints, over: Rows, values: Ints, before_start: Indices, before_end: Indices,
-    best: Ints, callers: Indices, engines: Indices,
+    best: Ints, callers: Indices, engines: Indices, order: Indices,
 ) -> None:  # fmt: skip
     """Sweep through time. At equal times, waits end first, then slices begin, then work starts."""
-    slice_, wait = 0, 0
-    for index in range(len(work) + 1):
-        until = work[index, START] if index < len(work) else np.iinfo(np.int64).max
+    slice_, wait, place = 0, 0, 0
+    for index in range(len(work.starts) + 1):
+        until = work.starts[index] if index < len(work.starts) else np.iinfo(np.int64).max
         while True:
             begins = starts[slice_] if slice_ < len(starts) else np.iinfo(np.int64).max
             ends_at = ends[waits[wait, SLICE]] if wait < len(waits) else np.iinfo(np.int64).max
@@ -128,13 +157,17 @@ def _sweep(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: o
                         threads[slice_], starts[slice_], starts, ends, threads, parents, waits, states, before_end,
                         best, callers, engines,
                     )  # fmt: skip
-                    _begin(slice_, starts, threads, states, values, before_start, callers, engines)
+                    _begin(slice_, starts, threads, states, before_start, callers, engines)
+                    while place < len(correlated) and correlated[place] < slice_:
+                        place += 1
+                    if place < len(correlated) and correlated[place] == slice_:
+                        values[place] = states[threads[slice_], _LENGTH]
                 slice_ += 1
             else:
                 break
-        if index < len(work):
+        if index < len(work.starts):
             _run_work(index, starts, ends, work, streams, by_end, over, values, best)
-    for thread in range(len(states)):
+    for thread in order:
         _end_until(
             thread, np.iinfo(np.int64).max, starts, ends, threads, parents, waits, states, before_end, best, callers,
             engines,
@@ -171,10 +204,9 @@ def _end_of_thread(  # noqa: PLR0913, PLR0917 - likewise
 
 
 @inlined
-def _begin(  # noqa: PLR0913, PLR0917 - likewise
-    index: int, starts: Ints, threads: Indices, states: Rows, values: Ints, before_start: Indices, callers: Indices,
-    engines: Indices,
-) -> None:  # fmt: skip
+def _begin(
+    index: int, starts: Ints, threads: Indices, states: Rows, before_start: Indices, callers: Indices, engines: Indices
+) -> None:
     """Begin a slice, after the slices that are over have ended."""
     thread, start = threads[index], starts[index]
     caller, length, point = callers[thread], 0, states[thread, _POINT]
@@ -192,7 +224,7 @@ def _begin(  # noqa: PLR0913, PLR0917 - likewise
         called = states[caller, _LENGTH] + (start - states[caller, _TIME]) * (states[caller, _TOP] >= 0)
         if point < 0 or called > length:
             length, point = called, states[caller, _POINT]
-    values[index], before_start[index] = length, point
+    before_start[index] = point
     states[thread, _TOP], states[thread, _TIME] = index, start
     states[thread, _LENGTH], states[thread, _POINT] = length, 2 * index
 
@@ -249,7 +281,7 @@ def _end(  # noqa: PLR0913, PLR0917 - likewise
 
 @inlined
 def _run_work(  # noqa: PLR0913, PLR0917 - likewise
-    index: int, starts: Ints, ends: Ints, work: Rows, streams: Ints, by_end: Ints, over: Rows, values: Ints,
+    index: int, starts: Ints, ends: Ints, work: Work, streams: Ints, by_end: Ints, over: Rows, values: Ints,
     best: Ints,
 ) -> None:  # fmt: skip
     """Run work, which starts after its launch, the work before it on its stream, and work for which it has to wait.
@@ -257,60 +289,60 @@ def _run_work(  # noqa: PLR0913, PLR0917 - likewise
     Of the work before it on its stream, the last to start may still run, as in programmatic dependent launches: then it
     starts after the start of that work.
     """
-    start, launch, before, stream = work[index, START], work[index, LAUNCH], work[index, BEFORE], work[index, STREAM]
+    start, launch, before, stream = work.starts[index], work.launches[index], work.before[index], work.streams[index]
     previous = streams[stream]
     _end_work(index, work, by_end, over)
     ended = over[stream, _LAST_OVER]
-    work[index, PREVIOUS], work[index, OVER], streams[stream] = previous, ended, index
-    is_running = previous >= 0 and work[previous, END] > start
-    by_event = 0 <= before < index and work[before, END] <= start
+    work.previous[index], work.over[index], streams[stream] = previous, ended, index
+    is_running = previous >= 0 and work.ends[previous] > start
+    by_event = 0 <= before < index and work.ends[before] <= start
     latest, counts = _NEVER, launch >= 0  # else it may have waited for a launch that is not in the trace
     if launch >= 0:
         latest = starts[launch]
     if ended >= 0:
-        latest = max(latest, work[ended, END])
+        latest = max(latest, work.ends[ended])
     if by_event:
-        latest = max(latest, work[before, END])
+        latest = max(latest, work.ends[before])
     if is_running:
         latest = start
     value, source = 0, NOTHING
     if launch >= 0:
         own = min(ends[launch], start) - starts[launch]  # the time of the call always counts
-        value, source = values[launch] + (start - latest if starts[launch] == latest else own), BY_LAUNCH
+        value, source = values[work.places[index]] + (start - latest if starts[launch] == latest else own), BY_LAUNCH
     if ended >= 0:
-        other = work[ended, VALUE] + (start - latest) * (counts and work[ended, END] == latest)
+        other = work.values[ended] + (start - latest) * (counts and work.ends[ended] == latest)
         if source == NOTHING or other > value:
             value, source = other, BY_STREAM
     if by_event:
-        other = work[before, VALUE] + (start - latest) * (counts and work[before, END] == latest)
+        other = work.values[before] + (start - latest) * (counts and work.ends[before] == latest)
         if source == NOTHING or other > value:
             value, source = other, BY_EVENT
     if is_running:
-        other = work[previous, VALUE] - (work[previous, END] - start)
+        other = work.values[previous] - (work.ends[previous] - start)
         if source == NOTHING or other > value:
             value, source = other, BY_RUNNING
-    work[index, LATEST], work[index, FROM] = latest, source
-    work[index, VALUE] = value + work[index, END] - start
-    if work[index, VALUE] > best[0]:
-        best[0], best[1] = work[index, VALUE], 4 * index + WORK_END
+    work.latest[index], work.sources[index] = latest, source
+    work.values[index] = value + work.ends[index] - start
+    if work.values[index] > best[0]:
+        best[0], best[1] = work.values[index], 4 * index + WORK_END
 
 
 @compiled
-def _end_work(index: int, work: Rows, by_end: Ints, over: Rows) -> None:
+def _end_work(index: int, work: Work, by_end: Ints, over: Rows) -> None:
     """Find the last work that is over on the stream of work which starts: of equal ends, that with the longest path."""
-    stream, start = work[index, STREAM], work[index, START]
+    stream, start = work.streams[index], work.starts[index]
     while over[stream, _NEXT_OVER] < over[stream, _STREAM_END]:
         row = by_end[over[stream, _NEXT_OVER]]
-        if work[row, END] > start or row >= index:
+        if work.ends[row] > start or row >= index:
             break
         last = over[stream, _LAST_OVER]
-        if last < 0 or work[row, END] > work[last, END] or work[row, VALUE] > work[last, VALUE]:
+        if last < 0 or work.ends[row] > work.ends[last] or work.values[row] > work.values[last]:
             over[stream, _LAST_OVER] = row
         over[stream, _NEXT_OVER] += 1
 
 
 @compiled
-def _end_wait(starts: Ints, ends: Ints, work: Rows, waits: Rows, wait: int, streams: Ints) -> None:
+def _end_wait(starts: Ints, ends: Ints, work: Work, waits: Rows, wait: int, streams: Ints) -> None:
     """End a wait on devices: the first pass finds the last end of awaited work, the second the longest path."""
     call = waits[wait, SLICE]
     latest, best, awaited = _NEVER, -1, NONE
@@ -322,22 +354,22 @@ def _end_wait(starts: Ints, ends: Ints, work: Rows, waits: Rows, wait: int, stre
             if target >= 0 and target != stream:
                 continue
             event = waits[wait, OWN_WORK] if target == OWN else streams[stream]
-            while event >= 0 and target != OWN and work[event, LAUNCHED_AT] >= starts[call]:
-                event = work[event, PREVIOUS]
-            if event < 0 or work[event, END] > ends[call]:
+            while event >= 0 and target != OWN and work.launched_at[event] >= starts[call]:
+                event = work.previous[event]
+            if event < 0 or work.ends[event] > ends[call]:
                 continue
             if pass_ == 0:
-                latest = max(latest, work[event, END])
+                latest = max(latest, work.ends[event])
             else:
-                counts = work[event, END] == latest and latest > starts[call]
-                value = work[event, VALUE] + (ends[call] - latest) * counts
+                counts = work.ends[event] == latest and latest > starts[call]
+                value = work.values[event] + (ends[call] - latest) * counts
                 if value > best:
                     best, awaited = value, event
     waits[wait, WAITED_UNTIL], waits[wait, WAIT_VALUE], waits[wait, WAITED_FOR] = latest, best, awaited
 
 
 @compiled
-def _walk_back(point: int, work: Rows, waits: Rows, before_start: Indices, before_end: Indices, points: Ints) -> int:
+def _walk_back(point: int, work: Work, waits: Rows, before_start: Indices, before_end: Indices, points: Ints) -> int:
     """Write the points of the path from its end, as far as there is room, and return their count."""
     count = 0
     while point >= 0:
@@ -348,15 +380,15 @@ def _walk_back(point: int, work: Rows, waits: Rows, before_start: Indices, befor
         if kind == WORK_END:
             point = 4 * index + WORK_START
         elif kind == WORK_START:
-            source = work[index, FROM]
+            source = work.sources[index]
             if source == BY_LAUNCH:
-                point = 4 * work[index, LAUNCH] + HOST_START
+                point = 4 * work.launches[index] + HOST_START
             elif source == NOTHING:
                 point = NONE
             elif source == BY_RUNNING:
-                point = 4 * work[index, PREVIOUS] + WORK_START
+                point = 4 * work.previous[index] + WORK_START
             else:
-                point = 4 * work[index, OVER if source == BY_STREAM else BEFORE] + WORK_END
+                point = 4 * (work.over[index] if source == BY_STREAM else work.before[index]) + WORK_END
         else:
             before = before_start[index] if kind == HOST_START else before_end[index]
             if before < NONE:
@@ -370,8 +402,8 @@ def _walk_back(point: int, work: Rows, waits: Rows, before_start: Indices, befor
 
 @compiled
 def write_edges(  # noqa: PLR0913, PLR0917 - likewise
-    points: Ints, starts: Ints, ends: Ints, threads: Indices, parents: Indices, host_names: Indices, wait_of: Indices,
-    waits: Rows, work: Rows, types: Indices, work_names: Indices, first_work_name: int, no_name: int, times: Rows,
+    points: Ints, starts: Ints, ends: Ints, threads: Indices, parents: Indices, host_names: Indices, by_slice: Ints,
+    waits: Rows, work: Work, types: Indices, work_names: Indices, first_work_name: int, no_name: int, times: Rows,
     codes: Any,
 ) -> int:  # fmt: skip
     """Write the edges of a path and return their count: at most two for each point except the first."""
@@ -381,10 +413,10 @@ def write_edges(  # noqa: PLR0913, PLR0917 - likewise
         index = target >> 2
         at, until = _time_of(source, starts, ends, work), _time_of(target, starts, ends, work)
         codes[_STEP, count] = step
-        if target & 3 == WORK_START and work[index, FROM] == BY_LAUNCH:
-            launch = work[index, LAUNCH]
+        if target & 3 == WORK_START and work.sources[index] == BY_LAUNCH:
+            launch = work.launches[index]
             over = min(ends[launch], until)
-            counts = work[index, LATEST] == starts[launch]
+            counts = work.latest[index] == starts[launch]
             _write_edge(times, codes, count, _LAUNCH, host_names[launch], at, over, True)
             if until > over:
                 count += 1
@@ -395,15 +427,15 @@ def write_edges(  # noqa: PLR0913, PLR0917 - likewise
             count += 1
             continue
         kind, name, counts = _HOST, no_name, True
-        if target & 3 == WORK_END or (target & 3 == WORK_START and work[index, FROM] == BY_RUNNING):
+        if target & 3 == WORK_END or (target & 3 == WORK_START and work.sources[index] == BY_RUNNING):
             index = source >> 2  # the work that runs
             kind = _OF_TYPES[types[index]]
         elif target & 3 == WORK_START:
-            kind = _QUEUE if work[index, FROM] == BY_STREAM else _EVENT
-            counts = at == work[index, LATEST] and work[index, LAUNCH] >= 0
+            kind = _QUEUE if work.sources[index] == BY_STREAM else _EVENT
+            counts = at == work.latest[index] and work.launches[index] >= 0
         else:
             kind, name, counts = _host_edge(
-                source, target, at, starts, threads, parents, host_names, wait_of, waits, no_name
+                source, target, at, starts, threads, parents, host_names, by_slice, waits, no_name
             )
         if target & 3 >= WORK_START:
             name = first_work_name + work_names[index]
@@ -425,18 +457,19 @@ def _write_edge(  # noqa: PLR0913, PLR0917 - likewise
 @compiled
 def _host_edge(  # noqa: PLR0913, PLR0917 - likewise
     source: int, target: int, at: int, starts: Ints, threads: Indices, parents: Indices, names: Indices,
-    wait_of: Indices, waits: Rows, no_name: int,
+    by_slice: Ints, waits: Rows, no_name: int,
 ) -> tuple[int, int, bool]:  # fmt: skip
     """Return the kind and name of an edge to a point on the host, and whether its time counts."""
     index, ends_here = target >> 2, target & 3 == HOST_END
     name = names[index] if ends_here else names[parents[index]] if parents[index] >= 0 else no_name
+    wait = _wait_of(index, by_slice, waits) if ends_here else NONE
     if source & 3 >= WORK_START:
-        return _RETURN, name, at == waits[wait_of[index], WAITED_UNTIL] and at > starts[index]
+        return _RETURN, name, at == waits[wait, WAITED_UNTIL] and at > starts[index]
     if threads[source >> 2] != threads[index]:
         open_slice = source >> 2 if source & 3 == HOST_START else parents[source >> 2]  # on the other thread
         counts = open_slice >= 0 or ends_here or parents[index] >= 0
         return _HANDOVER, name if open_slice < 0 else names[open_slice], counts
-    if ends_here and wait_of[index] >= 0 and waits[wait_of[index], WAITED_UNTIL] > starts[index]:
+    if wait >= 0 and waits[wait, WAITED_UNTIL] > starts[index]:
         return _WAIT, name, False
     if not ends_here and parents[index] < 0:
         return _GAP, no_name, False
@@ -444,11 +477,24 @@ def _host_edge(  # noqa: PLR0913, PLR0917 - likewise
 
 
 @compiled
-def _time_of(point: int, starts: Ints, ends: Ints, work: Rows) -> int:
+def _wait_of(index: int, by_slice: Ints, waits: Rows) -> int:
+    """Return the row of the wait of a slice, or `NONE`; `by_slice` has the rows in order of their slices."""
+    low, high = 0, len(by_slice)
+    while low < high:
+        middle = (low + high) // 2
+        if waits[by_slice[middle], SLICE] < index:
+            low = middle + 1
+        else:
+            high = middle
+    return by_slice[low] if low < len(by_slice) and waits[by_slice[low], SLICE] == index else NONE
+
+
+@compiled
+def _time_of(point: int, starts: Ints, ends: Ints, work: Work) -> int:
     """Return the time of a point."""
     index, kind = point >> 2, point & 3
     if kind >= WORK_START:
-        time: int = work[index, START] if kind == WORK_START else work[index, END]
+        time: int = work.starts[index] if kind == WORK_START else work.ends[index]
     else:
         time = starts[index] if kind == HOST_START else ends[index]
     return time

@@ -115,7 +115,7 @@ def _innermost(use: MemoryUse, pattern: "re.Pattern[str]") -> Indices:
     """
     rows = use.rows
     matching = np.array([pattern.match(word) is not None for word in rows.words], bool)
-    return np.append(nearest_marked(rows.parents, matching[rows.host.names]), np.int32(NONE))
+    return np.append(nearest_marked(rows.parents, matching[rows.codes][rows.host.names]), np.int32(NONE))
 
 
 def _outermost_ops(use: MemoryUse) -> Indices:
@@ -132,5 +132,5 @@ def _last_start(use: MemoryUse, *patterns: "re.Pattern[str]") -> int:
     """Return the latest start of the slices whose names match one of the patterns; the least integer if none does."""
     rows = use.rows
     matching = np.array([any(pattern.match(word) for pattern in patterns) for word in rows.words], bool)
-    starts: Ints = rows.host.starts[matching[rows.host.names]]
+    starts: Ints = rows.host.starts[matching[rows.codes][rows.host.names]]
     return int(starts.max(initial=np.iinfo(np.int64).min))

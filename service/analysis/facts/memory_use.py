@@ -50,7 +50,7 @@ class MemoryUse:
     def __init__(self, changes: pa.Table, host: Host) -> None:
         self.rows = OperatorRows(host, plugin=False)
         self.at, self.bytes = changes["at"].to_numpy(), changes["bytes"].to_numpy()
-        require_countable(np.abs(self.bytes.astype(np.float64)), "The allocated memory")
+        require_countable(np.abs(self.bytes.astype(np.float64)).sum(), "The allocated memory")
         self.recorded = {name: _values(changes[name]) for name in ("allocated", "reserved", "address")}
         types, ids = changes["device_type"].to_numpy(), changes["device_id"].to_numpy()
         (type_codes, _), (id_codes, ids_count) = factorize(types), factorize(ids)
@@ -151,7 +151,7 @@ class MemoryUse:
         names = ("increase_{}_bytes", "allocations_{}", "allocated_{}_bytes")
         return {
             **self.device_columns(device),
-            "operator": [rows.words[name] for name in rows.host.names[first]],
+            "operator": [rows.words[name] for name in rows.codes[rows.host.names[first]]],
             "kind": [KINDS[kind] for kind in rows.host.kinds[first]],
             "calls": count_by_key(rows.all_keys, rows.count)[key],
             **{name.format("self"): sums[:, column] for column, name in enumerate(names)},
@@ -214,7 +214,7 @@ class MemoryUse:
     def _names(self, changes: Ints) -> tuple[Ints, Ints]:
         """Return the name codes of each change's operator and of its caller; the count of names stands for none."""
         rows, none = self.rows, len(self.rows.words)
-        names = np.append(rows.host.names, none).astype(np.int64)
+        names = np.append(rows.codes[rows.host.names], none).astype(np.int64)
         slices = np.where(changes >= 0, np.append(self.slices, NONE)[changes], NONE)
         return names[slices], names[np.append(rows.parents, NONE)[slices]]
 

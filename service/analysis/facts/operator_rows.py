@@ -18,14 +18,13 @@ from service.attribution.nesting import (
     add_to_ancestors,
     child_sums,
     count_by_key,
-    factorize,
-    first_indices,
     first_matches,
     match_times,
-    merge_targets,
+    merge_only_children,
     parents_of,
     require_countable,
-    subtree_sums,
+    slice_keys,
+    subtree_counts,
     sum_by_key,
     times_by_key,
 )
@@ -43,11 +42,13 @@ class OperatorRows:
         plugin: whether to follow the TensorBoard plugin's rules.
 
     Attributes:
-        host: slices of the host, with the names of steps unified.
-        words: names of slices by code.
+        host: slices of the host.
+        words: names by code; those of steps are unified.
+        codes: code of each of the host's names.
         parents: parent of each slice.
         count: number of keys, one for each row of the table.
         firsts: first slice of each key.
+        extras: extra of each key; None if the slices have none.
         own_keys: key of each slice for its own values: the key of the slice into which it merges; `NONE` if hidden.
         all_keys: key of each slice for its totals; `NONE` if it is merged or hidden.
     """
@@ -61,24 +62,20 @@ class OperatorRows:
             pa.array([_STEPS if word.startswith(STEP_PREFIX) else word for word in host.words], pa.string())
         )
         self.words = encoder.words
-        self.host = host = replace(host, names=codes[host.names]) if host.words else host
+        self.codes = codes
         self.parents = parents_of(host.threads, host.starts, host.ends, drop=plugin)
-        is_op = host.kinds == OP
-        targets = merge_targets(self.parents, host.names, is_op if plugin else np.ones(len(host), bool))
-        self.unmerged = targets == np.arange(len(host), dtype=np.int32)
-        combined = host.names.astype(np.int64)  # changed in place, because copies take as much memory again
-        combined <<= 1
-        combined |= host.kinds == ANNOTATION  # torch has separate rows for these
-        if host.extras is not None:
-            combined *= len(host.extra_words)
-            combined += host.extras
-        keys, self.count = factorize(combined)
-        del combined
-        self.firsts = first_indices(keys, self.count)
+        keys, self.firsts = slice_keys(  # torch has separate rows for annotations
+            host.names, codes, host.kinds, ANNOTATION, host.extras, len(host.extra_words)
+        )
+        self.count = len(self.firsts)
+        self.extras: Any = None if host.extras is None else host.extras[self.firsts]
+        self.host = replace(host, extras=None)  # those of all slices are not needed any more
         if plugin:
-            hidden = np.array([_is_hidden(word) for word in self.words])
+            hidden = np.array([_is_hidden(word) for word in self.words], bool)[codes]
             keys[(host.kinds != OP) | (self.parents == DROPPED) | hidden[host.names]] = NONE
-        self.own_keys, self.all_keys = keys[targets], np.where(self.unmerged, keys, np.int32(NONE))
+        mergeable = host.kinds == OP if plugin else None
+        self.own_keys, self.merged = merge_only_children(self.parents, host.names, codes, mergeable, keys)
+        self.all_keys = keys
         self.device_ns = 0
         self.columns: dict[str, Ints] = {}
         self.memory_rows: list[dict[str, Any]] = []
@@ -117,13 +114,13 @@ class OperatorRows:
     def _add_eligible(self, on_cores: Indices) -> None:
         """Add the number of slices in each operator that can use tensor cores: by name, or because their work does."""
         is_eligible_name = np.array([word in OPERATORS for word in self.words], bool)
-        eligible = is_eligible_name[self.host.names]
+        eligible = is_eligible_name[self.codes].take(self.host.names)
         eligible[on_cores] = True
-        self.columns["eligible"] = self._sum_unmerged(subtree_sums(self.parents, eligible))
+        self.columns["eligible"] = self._sum_unmerged(subtree_counts(self.parents, eligible))
 
     def _without_merging(self, slices: Indices) -> Indices:
         """Leave out the operators into which others are merged: the plugin loses their values."""
-        return np.where(np.isin(slices, self.parents[~self.unmerged]), np.int32(NONE), slices)
+        return np.where(np.isin(slices, self.parents[self.merged]), np.int32(NONE), slices)
 
     def _add_host_time(self, calls: dict[str, Ints] | None) -> None:
         own, total = times_by_key(
@@ -137,8 +134,8 @@ class OperatorRows:
     def add_memory(self, changes: pa.Table) -> None:
         """Add the columns of memory allocated and freed during slices, on any thread."""
         host, times, sizes = self.host, changes["at"].to_numpy(), changes["bytes"].to_numpy()
-        on_host, shapes = changes["on_host"].to_numpy(), None if host.extras is None else "[]"
-        require_countable(np.abs(sizes.astype(np.float64)), "The allocated memory")
+        on_host, shapes = changes["on_host"].to_numpy(), None if self.extras is None else "[]"
+        require_countable(np.abs(sizes.astype(np.float64)).sum(), "The allocated memory")
         if not len(times):
             self.columns |= dict.fromkeys(_MEMORY, np.zeros(self.count, np.int64))
             return
@@ -153,7 +150,7 @@ class OperatorRows:
         if outside.any() and not self.plugin:
             self.memory_rows.append(memory)
 
-    def _sum_unmerged(self, values: Ints) -> Ints:
+    def _sum_unmerged(self, values: Ints | Indices) -> Ints:
         """Sum the values of slices that are not merged into others, by operator."""
         return sum_by_key(self.all_keys, values, self.count)
 
@@ -169,11 +166,11 @@ class OperatorRows:
         rows = self.called()
         first = self.firsts[rows]
         values: dict[str, list[Any]] = {name: column[rows].tolist() for name, column in columns.items()}
-        values["name"] = [self.words[name] for name in host.names[first]]
+        values["name"] = [self.words[name] for name in self.codes[host.names[first]]]
         values["kind"] = [KINDS[kind] for kind in host.kinds[first]]
         values["shapes"] = [None] * len(rows)
-        if host.extras is not None:
-            values["shapes"] = [host.extra_words[shapes] or "[]" for shapes in host.extras[first]]
+        if self.extras is not None:
+            values["shapes"] = [host.extra_words[shapes] or "[]" for shapes in self.extras[rows]]
         for memory in self.memory_rows:
             for name, column in values.items():
                 column.append(memory.get(name, 0))

@@ -1,6 +1,7 @@
 """The edges of the critical path, and their sums."""
 
 import re
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,12 @@ from service.analysis.facts.host import ANNOTATION, CALLS, host_of
 from service.analysis.facts.intervals import Ints, percentage
 from service.analysis.facts.longest_path import (
     ALL,
-    BEFORE,
-    END,
-    FROM,
     KINDS,
-    LAUNCH,
     OWN,
     SLICE,
-    START,
-    STREAM,
     WORK_START,
     LongestPath,
+    Work,
     write_edges,
 )
 from service.analysis.facts.scope import Scope
@@ -29,6 +25,7 @@ from service.attribution.nesting import (
     DROPPED,
     NONE,
     Flags,
+    Indices,
     count_by_key,
     factorize,
     first_indices,
@@ -36,13 +33,16 @@ from service.attribution.nesting import (
     parents_of,
     require_countable,
     sum_by_key,
+    total_duration,
 )
 from service.trace.errors import NotApplicable
 from service.trace.summary import STEP_PREFIX
 
-_BLOCKING = re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize")
-_RECORDS = re.compile(r"EventRecord(WithFlags)?(_\w+)?$")
-_STREAM_WAITS = re.compile(r"StreamWaitEvent(_\w+)?$")
+_PATTERNS = _BLOCKING, _RECORDS, _STREAM_WAITS = (
+    re.compile(r"(Device|Ctx|Context|Stream|Event)Synchronize"),
+    re.compile(r"EventRecord(WithFlags)?(_\w+)?$"),
+    re.compile(r"StreamWaitEvent(_\w+)?$"),
+)
 _SYNCHRONIZATIONS = """
 SELECT name, coalesce(device, pid, -1) AS device, coalesce(stream, -1) AS stream, coalesce(correlation, 0) AS call,
     coalesce(try_cast(fields[1] AS BIGINT), -1) AS other, coalesce(try_cast(fields[2] AS BIGINT), 0) AS record
@@ -65,7 +65,7 @@ class PathEdges:
 
     Attributes:
         host: slices of the host.
-        work: rows of work, as `LongestPath` takes them.
+        work: the work, as `LongestPath` takes it.
         work_columns: columns of the same work.
         at: start of each edge, in order of time.
         until: end of each edge.
@@ -83,7 +83,7 @@ class PathEdges:
             self.work_columns, self.words = _work_columns(scope)
             links_of_threads(scope)
         columns = self.work_columns
-        require_countable(columns["ends"] - columns["starts"], "The time of work on devices")
+        require_countable(total_duration(columns["starts"], columns["ends"]), "The time of work on devices")
         self.host = host = host_of(scope)
         is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words], bool)
         left_out = (host.kinds == ANNOTATION) | is_step[
@@ -102,33 +102,32 @@ class PathEdges:
         firsts = first_indices(stream_codes, self.streams)
         pairs = zip(columns["devices"][firsts].tolist(), columns["streams"][firsts].tolist(), strict=True)
         self.stream_code = {pair: code for code, pair in enumerate(pairs)}
-        correlations, dropped = host.correlations, self.parents == DROPPED
-        if (correlations[dropped] > 0).any():  # mostly not, and a copy takes much memory
-            correlations = np.where(dropped, 0, correlations)
-        del dropped
-        call = first_matches(correlations, columns["correlations"])
+        self.correlated = scope.slices().correlated
+        dropped = self.parents[self.correlated.indices] == DROPPED
+        if dropped.any():  # mostly not, and a copy takes memory
+            self.correlated = self.correlated._replace(ids=np.where(dropped, 0, self.correlated.ids))
+        places = first_matches(self.correlated.ids, columns["correlations"])
+        call = _take_or(self.correlated.indices, places, NONE)
         call_starts = _take_or(host.starts, call, 0)
-        launch = np.where((call >= 0) & (call_starts <= columns["starts"]), call, NONE)
-        self.launched_at = np.where(launch >= 0, call_starts, columns["starts"])
-        self.work = np.zeros((len(launch), FROM + 1), np.int64)
-        inputs = [columns["starts"], columns["ends"], stream_codes, launch, NONE, self.launched_at]
-        for column, values in enumerate(inputs):
-            self.work[:, column] = values
-        del call, call_starts, launch, inputs, values
+        launches = np.where((call >= 0) & (call_starts <= columns["starts"]), call, NONE).astype(np.int32)
+        launched_at = np.where(launches >= 0, call_starts, columns["starts"])
+        self.work = Work.of(columns["starts"], columns["ends"], stream_codes, launches, places, launched_at)
+        del dropped, places, call, call_starts, launches, launched_at
         has_synchronizations = scope.has_categories(["cuda_sync"])
-        waits = self._waits(scope.table(_SYNCHRONIZATIONS).to_pylist() if has_synchronizations else [], correlations)
+        waits = self._waits(scope.table(_SYNCHRONIZATIONS).to_pylist() if has_synchronizations else [])
         if not has_synchronizations:
             self._infer_events()
-        del correlations
         callers = callers_of(scope, host)
-        path = LongestPath(host.starts, host.ends, host.threads, self.parents, self.work, waits, callers)
+        path = LongestPath(
+            host.starts, host.ends, host.threads, self.parents, self.correlated.indices, self.work, waits, callers,
+            host.threads_by_key,
+        )  # fmt: skip
         times = np.empty((3, 2 * len(path.points)), np.int64)
         codes = np.empty((3, 2 * len(path.points)), np.int32)
-        self.wait_of = np.full(len(host), NONE, np.int32)
-        self.wait_of[waits[:, SLICE]] = np.arange(len(waits))
         self.all_words = [*host.words, *self.words, None]
+        by_slice = np.argsort(waits[:, SLICE])
         count = write_edges(
-            path.points, host.starts, host.ends, host.threads, self.parents, host.names, self.wait_of, path.waits,
+            path.points, host.starts, host.ends, host.threads, self.parents, host.names, by_slice, path.waits,
             self.work, columns["types"], columns["names"], len(host.words), len(self.all_words) - 1, times, codes,
         )  # fmt: skip
         self.at, self.until, self.length = times[:, :count]
@@ -145,27 +144,26 @@ class PathEdges:
         points: Ints = self._points[self._steps[chosen] + 1]
         return points
 
-    def _waits(self, synchronizations: list[dict[str, Any]], correlations: Ints) -> Ints:
+    def _waits(self, synchronizations: list[dict[str, Any]]) -> Ints:
         """Return the calls that wait, with their targets; record in `work` which work waits for other work."""
         host, work = self.host, self.work
-        blocking = np.array([_BLOCKING.search(word) is not None for word in host.words], bool)
-        blocks = np.flatnonzero(blocking[host.names]) if blocking.any() else np.empty(0, np.int64)
-        blocks = blocks[(host.kinds[blocks] == CALLS) & (self.parents[blocks] != DROPPED)]
+        blocks = self._named_calls[_BLOCKING]
+        blocks = blocks[self.parents[blocks] != DROPPED]
         waits = dict.fromkeys(blocks.tolist(), (ALL, NONE))
-        launched = np.flatnonzero(work[:, LAUNCH] >= 0)
-        call_ends = host.ends[work[launched, LAUNCH]]
-        for row in launched[(work[launched, END] <= call_ends) & (work[launched, START] < call_ends)].tolist():
-            call = int(work[row, LAUNCH])
+        launched = np.flatnonzero(work.launches >= 0)
+        call_ends = host.ends[work.launches[launched]]
+        for row in launched[(work.ends[launched] <= call_ends) & (work.starts[launched] < call_ends)].tolist():
+            call = int(work.launches[row])
             if waits.get(call, (OWN, NONE))[0] == OWN:
                 waits[call] = (OWN, row)
-        by_launch = np.lexsort((self.launched_at, work[:, STREAM])) if synchronizations else np.empty(0, np.int64)
+        by_launch = np.lexsort((self.work.launched_at, work.streams)) if synchronizations else np.empty(0, np.int64)
         bounds = (
-            np.searchsorted(work[by_launch, STREAM], np.arange(self.streams + 1)) if synchronizations else by_launch
+            np.searchsorted(work.streams[by_launch], np.arange(self.streams + 1)) if synchronizations else by_launch
         )
-        calls = first_matches(correlations, np.array([sync["call"] for sync in synchronizations], np.int64)).tolist()
-        records = first_matches(
-            correlations, np.array([sync["record"] for sync in synchronizations], np.int64)
-        ).tolist()
+        calls, records = (
+            _take_or(self.correlated.indices, first_matches(self.correlated.ids, ids), NONE).tolist()
+            for ids in (np.array([sync[name] for sync in synchronizations], np.int64) for name in ("call", "record"))
+        )
         for sync, call, record in zip(synchronizations, calls, records, strict=True):
             stream = self.stream_code.get((sync["device"], sync["stream"]))
             other = self.stream_code.get((sync["device"], sync["other"]))
@@ -178,14 +176,14 @@ class PathEdges:
             if other is None or record < 0:
                 continue
             rows = by_launch[bounds[other] : bounds[other + 1]]
-            position = int(np.searchsorted(self.launched_at[rows], host.starts[record], "left")) - 1
+            position = int(np.searchsorted(self.work.launched_at[rows], host.starts[record], "left")) - 1
             awaited = int(rows[position]) if position >= 0 else NONE
             if sync["name"] == "Event Sync":
                 if call in waits and awaited >= 0:
-                    waits[call] = (OWN, awaited if work[awaited, START] < host.ends[call] else NONE)
+                    waits[call] = (OWN, awaited if work.starts[awaited] < host.ends[call] else NONE)
             elif stream is not None and awaited >= 0:
                 rows = by_launch[bounds[stream] : bounds[stream + 1]]
-                position = int(np.searchsorted(self.launched_at[rows], host.starts[call], "left"))
+                position = int(np.searchsorted(self.work.launched_at[rows], host.starts[call], "left"))
                 if position < len(rows):
                     self._add_dependency(int(rows[position]), awaited)
         wait_rows = np.zeros((len(waits), 6), np.int64)
@@ -201,12 +199,12 @@ class PathEdges:
         A stream is taken to wait for the last event that the same thread recorded. The work that the thread launches
         next waits for the last work that the thread launched before it recorded the event.
         """
-        launched = np.flatnonzero(self.work[:, LAUNCH] >= 0)
-        calls = self._thread_order(self.work[launched, LAUNCH])
+        launched = np.flatnonzero(self.work.launches >= 0)
+        calls = self._thread_order(self.work.launches[launched])
         order = np.argsort(calls, kind="stable")
         calls, launched = calls[order], launched[order]
         records, waits = (
-            np.sort(self._thread_order(self._calls_matching(pattern))) for pattern in (_RECORDS, _STREAM_WAITS)
+            np.sort(self._thread_order(self._named_calls[pattern])) for pattern in (_RECORDS, _STREAM_WAITS)
         )
         before = np.searchsorted(records, waits) - 1
         waits, records = waits[before >= 0], records[before[before >= 0]]
@@ -218,17 +216,24 @@ class PathEdges:
         )
         pairs = zip(launched[target[same_thread]].tolist(), launched[source[same_thread]].tolist(), strict=True)
         for waiting, awaited in pairs:
-            if self.work[waiting, STREAM] != self.work[awaited, STREAM]:
+            if self.work.streams[waiting] != self.work.streams[awaited]:
                 self._add_dependency(waiting, awaited)
 
-    def _calls_matching(self, pattern: re.Pattern[str]) -> Ints:
-        """Return the calls whose name matches a pattern."""
-        matching = np.array([pattern.search(word) is not None for word in self.host.words], bool)
-        slices = np.flatnonzero(matching[self.host.names]) if matching.any() else np.empty(0, np.int64)
-        calls: Ints = slices[self.host.kinds[slices] == CALLS]
-        return calls
+    @cached_property
+    def _named_calls(self) -> dict[re.Pattern[str], Ints]:
+        """Return the calls whose name matches each pattern."""
+        host = self.host
+        bits = np.array(
+            [sum(1 << bit for bit, pattern in enumerate(_PATTERNS) if pattern.search(word)) for word in host.words],
+            np.uint8,
+        )
+        if not bits.any():
+            return {pattern: np.empty(0, np.int64) for pattern in _PATTERNS}
+        matching = bits.take(host.names)
+        matching[host.kinds != CALLS] = 0
+        return {pattern: np.flatnonzero(matching & 1 << bit) for bit, pattern in enumerate(_PATTERNS)}
 
-    def _thread_order(self, slices: Ints) -> Ints:
+    def _thread_order(self, slices: Ints | Indices) -> Ints:
         """Return a sort key for each slice: by thread, then by time."""
         return self.host.threads[slices].astype(np.int64) * self._radix + slices
 
@@ -238,10 +243,10 @@ class PathEdges:
 
     def _add_dependency(self, waiting: int, awaited: int) -> None:
         """Make work wait for other work; of several dependencies, keep the one that ends last."""
-        before = int(self.work[waiting, BEFORE])
-        is_over = self.work[awaited, END] <= self.work[waiting, START] and awaited < waiting
-        if is_over and (before < 0 or self.work[awaited, END] > self.work[before, END]):
-            self.work[waiting, BEFORE] = awaited
+        before = int(self.work.before[waiting])
+        is_over = self.work.ends[awaited] <= self.work.starts[waiting] and awaited < waiting
+        if is_over and (before < 0 or self.work.ends[awaited] > self.work.ends[before]):
+            self.work.before[waiting] = awaited
 
     def total(self) -> Table:
         """Return the span and length of the whole path."""
@@ -303,7 +308,7 @@ class PathEdges:
         """Return the number of the host thread of each chosen edge, or of its target; `NONE` for work."""
         targets = self.targets(chosen)
         launched = np.where(self.kind[chosen] == KINDS.index("launch"), targets >> 2, NONE)
-        slices = np.where(targets & 3 < WORK_START, targets >> 2, _take_or(self.work[:, LAUNCH], launched, NONE))
+        slices = np.where(targets & 3 < WORK_START, targets >> 2, _take_or(self.work.launches, launched, NONE))
         threads: Ints = np.where(slices >= 0, _take_or(self.host.threads, slices, NONE), NONE)
         return threads
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from service.analysis.facts.host import THREAD
 from service.analysis.facts.intervals import Ints
-from service.analysis.facts.longest_path import END, HOST_START, KINDS, START, WORK_START
+from service.analysis.facts.longest_path import HOST_START, KINDS, WORK_START
 from service.analysis.facts.path_edges import PathEdges
 from service.analysis.facts.scope import Scope
 from service.store.columns import by_time
@@ -113,8 +113,8 @@ def _point_columns(scope: Scope, edges: PathEdges, points: Ints) -> Columns:
     on_work = kinds >= WORK_START
     host_index, work_index = np.where(on_work, 0, index), np.where(on_work, index, 0)
     host, work = edges.host, edges.work
-    starts = np.where(on_work, work[work_index, START], host.starts[host_index])
-    ends = np.where(on_work, work[work_index, END], host.ends[host_index])
+    starts = np.where(on_work, work.starts[work_index], host.starts[host_index])
+    ends = np.where(on_work, work.ends[work_index], host.ends[host_index])
     at_start = (kinds == HOST_START) | (kinds == WORK_START)
     times = np.where(at_start, starts, np.maximum(starts, ends - 1))
     work_positions = edges.work_columns["positions"]

@@ -28,7 +28,9 @@ from service.trace.summary import GPU_CATEGORIES, OP_CATEGORIES, PYTHON_CATEGORY
 if TYPE_CHECKING:
     import duckdb
 
+    from service.analysis.facts.intervals import Ints
     from service.analysis.facts.slices import Slices  # loads numba, which describing questions does without
+    from service.attribution.nesting import Indices
     from service.cutting.criteria import IntervalSet
     from service.store.parts import Part
 
@@ -265,9 +267,9 @@ class Scope:
             future.result()
 
     def _read_slices(self) -> "Slices":
-        from service.analysis.facts.slices import read_slices  # noqa: PLC0415 - loads numba, which the server does without
+        from service.analysis.facts.slices import COLUMNS, read_slices  # noqa: PLC0415 - loads numba, which the server does without
 
-        slices = read_slices(self._events(), self._slice_counts)
+        slices = read_slices(self._events(COLUMNS), self._slice_counts)
         self.cached("names", lambda: slices.names)
         return slices
 
@@ -344,17 +346,16 @@ class Scope:
             yield Part(index, first, pa.Table.from_batches([batch]).cast(schema))
             first += len(batch)
 
-    def _events(self) -> Iterator[pa.Table]:
-        """Read the columns that `read_slices` takes, in order of time; text is dictionary-encoded."""
-        from service.analysis.facts.slices import COLUMNS  # noqa: PLC0415 - loads numba, which the server does without
+    def _events(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Read columns of all events, in order of time; text is dictionary-encoded."""
         from service.store.parts import Parts  # noqa: PLC0415 - loads pyarrow.parquet, which the server does without
 
         if not self.is_selection:
             with closing(Parts(self.columns / EVENTS)) as parts:
-                yield from parts.tables(COLUMNS)
+                yield from parts.tables(names)
             return
-        columns = pa.schema([SCHEMA.field(name) for name in COLUMNS])
-        for batch in self.db.sql(f"SELECT {', '.join(COLUMNS)} FROM events").to_arrow_reader(_BATCH_ROWS):
+        columns = pa.schema([SCHEMA.field(name) for name in names])
+        for batch in self.db.sql(f"SELECT {', '.join(names)} FROM events").to_arrow_reader(_BATCH_ROWS):
             yield pa.Table.from_batches([batch]).cast(columns)
 
     def args_at(self, rows: Sequence[int]) -> list[str | None]:
@@ -373,6 +374,18 @@ class Scope:
                 own = part.first + np.flatnonzero(wanted[part.rows])
                 found |= zip(own.tolist(), part.table["args"].take(own - part.first).to_pylist(), strict=True)
         return [found[row] for row in rows]
+
+    def names_at(self, rows: "Ints") -> "tuple[Indices, list[str]]":
+        """Return the names of the events at some rows, which ascend, as codes, and the names by code; null is -1."""
+        from service.attribution.nesting import WordEncoder  # noqa: PLC0415 - loads numba, which the server does without
+
+        encoder, codes, first = WordEncoder(), np.empty(len(rows), np.int32), 0
+        for table in self._events(("name",)):
+            begin, end = np.searchsorted(rows, [first, first + len(table)])
+            names = table["name"].unify_dictionaries().combine_chunks().take(pa.array(rows[begin:end] - first))
+            codes[begin:end] = np.where(names.is_valid(), encoder.encode(names), -1)
+            first += len(table)
+        return codes, encoder.words
 
     def names(self) -> list[str]:
         """Return the distinct names of all events except Python functions.

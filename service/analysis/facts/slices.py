@@ -34,22 +34,33 @@ BY_NAME = -2
 
 _GROUPS = _HOST, _REGIONS = range(2)
 _OTHER = len(_GROUPS)
+_CORRELATED = len(_GROUPS)
+"""Place of the count of correlated slices, after those of the groups."""
 
 
 class Rows(NamedTuple):
     """Slices in order of their starts; of equal starts the longest first.
 
-    ``starts`` and ``ends`` are in ns; ``names``, ``categories`` and ``threads`` are codes; ``correlations`` are
-    `UNKNOWN` if null; ``rows`` are the rows of the events in order of time.
+    ``starts`` and ``ends`` are in ns; ``names``, ``categories`` and ``threads`` are codes; ``rows`` are the rows of the
+    events in order of time.
     """
 
     starts: Ints
     ends: Ints
-    correlations: Ints
     names: Indices
     categories: Any
     threads: Indices
     rows: Indices
+
+
+class Correlated(NamedTuple):
+    """The slices of the host that have a correlation id, as indices in ascending order, and these ids.
+
+    Less than half of all slices have one.
+    """
+
+    indices: Indices
+    ids: Ints
 
 
 class Slices(NamedTuple):
@@ -65,6 +76,7 @@ class Slices(NamedTuple):
     threads: pa.Table
     host: Rows
     regions: Rows
+    correlated: Correlated
 
     def of_categories(self, condition: Callable[[str], Any]) -> Flags:
         """Flag the slices of the host whose category meets a condition."""
@@ -133,7 +145,8 @@ class _Reader:
         code = np.int8 if categories <= np.iinfo(np.int8).max else np.int32
         # allocated in full at once: only the pages that are written take memory
         self._groups = tuple(_rows_of(capacity[group], code) for group in _GROUPS)
-        self._counts = np.zeros(len(_GROUPS), np.int64)
+        self._correlated = Correlated(np.empty(capacity[_HOST], np.int32), np.empty(capacity[_HOST], np.int64))
+        self._counts = np.zeros(len(_GROUPS) + 1, np.int64)
         self._firsts, self._slots = np.empty(0, np.int64), np.empty(0, np.int32)
 
     def add(self, table: pa.Table) -> None:
@@ -161,14 +174,15 @@ class _Reader:
         self._slots.fill(NONE)
         before = self._counts.copy()
         threads = _copy(
-            read, category_groups, is_slice, codes, self._events, self._groups, self._counts, self._firsts, self._slots
-        )
+            read, category_groups, is_slice, codes, self._events, (*self._groups, self._correlated), self._counts,
+            self._firsts, self._slots,
+        )  # fmt: skip
         if threads < 0:
             raise ExportFailed("The trace's columns have more slices than its summary counts.")
         self._events += len(table)
         tracks = zip(*(table[name].take(pa.array(self._firsts[:threads])).to_pylist() for name in TRACK), strict=True)
         numbers = np.array([self._threads.setdefault(track, len(self._threads)) for track in tracks], np.int32)
-        for rows, first, last in zip(self._groups, before.tolist(), self._counts.tolist(), strict=True):
+        for rows, first, last in zip(self._groups, before.tolist(), self._counts.tolist(), strict=False):
             rows.threads[first:last] = numbers[rows.threads[first:last]]
 
     def _name_codes(self, name: "_Column", category: "_Column") -> Indices:
@@ -191,24 +205,29 @@ class _Reader:
             name: pa.array(values, pa.int64() if name in _INTS else pa.string())
             for name, values in zip(TRACK, threads, strict=True)
         }
-        host, regions = map(self._rows, _GROUPS)
-        return Slices([*self._names], [*self._categories], pa.table(tracks), host, regions)
+        (host, order), (regions, _) = map(self._rows, _GROUPS)
+        correlated = Correlated._make(column[: self._counts[_CORRELATED]] for column in self._correlated)
+        if not isinstance(order, slice):
+            indices = np.argsort(order)[correlated.indices]
+            moved = np.argsort(indices)
+            correlated = Correlated(indices[moved].astype(np.int32), correlated.ids[moved])
+        return Slices([*self._names], [*self._categories], pa.table(tracks), host, regions, correlated)
 
-    def _rows(self, group: int) -> Rows:
-        """Return the slices of a group, in order."""
+    def _rows(self, group: int) -> tuple[Rows, Any]:
+        """Return the slices of a group, in order, and an index of their earlier places."""
         slices = Rows._make(column[: self._counts[group]] for column in self._groups[group])
         slices.names[slices.names < 0] = len(self._names)
         order = nesting_order(slices.starts, slices.ends)
         if not isinstance(order, slice):
             for column in slices:
                 column[:] = column[order]  # one after the other, because a copy of all would double the memory
-        return slices
+        return slices, order
 
 
 def _rows_of(count: int, category: type[Any]) -> Rows:
-    starts, ends, correlations = (np.empty(count, np.int64) for _ in range(3))
+    starts, ends = (np.empty(count, np.int64) for _ in range(2))
     names, threads, rows = (np.empty(count, np.int32) for _ in range(3))
-    return Rows(starts, ends, correlations, names, np.empty(count, category), threads, rows)
+    return Rows(starts, ends, names, np.empty(count, category), threads, rows)
 
 
 class _Column:
@@ -270,54 +289,76 @@ def _copy(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: ob
         is_slice: whether each phase is that of a slice, and null at the end.
         codes: code of each name, and of each category; that of null is at the end.
         first_row: row of the table's first event.
-        groups: the `Rows` of each group.
-        counts: number of slices of each group, which grow.
+        groups: the `Rows` of each group, and `Correlated`.
+        counts: number of slices of each group and of correlated slices, which grow.
         firsts: receives the first row of each thread.
         slots: hash table with more than twice as many slots as events, all `NONE`.
     """
     threads, mask = 0, len(slots) - 1
     name_codes, category_codes = codes
+    thread, last = -1, 0  # of the slice before, and its row: most slices have the thread of the one before
     for row in range(len(columns[1][0][_PH])):
-        start = _int(columns, _TS, row)
-        if start == UNKNOWN or not is_slice[_word(columns, _PH, row)]:
-            continue
         category = _word(columns, _CAT, row)
         group = category_groups[category]
-        if group == _OTHER:
+        if group == _OTHER or not is_slice[_word(columns, _PH, row)]:
             continue
-        pid, tid = _int(columns, _PID, row), _int(columns, _TID, row)
-        pid_text, tid_text = _word(columns, _PID_TEXT, row), _word(columns, _TID_TEXT, row)
-        slot = ((pid * 31 + tid) * 31 + pid_text * 7 + tid_text) * 0x2545F4914F6CDD1D >> 32 & mask
-        while slots[slot] >= 0:
-            first = firsts[slots[slot]]
-            same = _int(columns, _PID, first) == pid and _int(columns, _TID, first) == tid
-            if same and _word(columns, _PID_TEXT, first) == pid_text and _word(columns, _TID_TEXT, first) == tid_text:
-                break
-            slot = (slot + 1) & mask
-        if slots[slot] < 0:
-            slots[slot], firsts[threads] = threads, row
-            threads += 1
-        duration, correlation = max(_int(columns, _DUR, row), 0), _int(columns, _CORRELATION, row)
+        start = _int(columns, _TS, row)
+        if start == UNKNOWN:
+            continue
+        if thread < 0 or not _is_of_thread(columns, row, last):
+            thread = _thread_of(columns, row, threads, mask, firsts, slots)
+            threads = max(threads, thread + 1)
+        last = row
+        duration = max(_int(columns, _DUR, row), 0)
         end = start + (duration if start <= _MAX - duration else 0)
-        words = name_codes[_word(columns, _NAME, row)], category_codes[category], slots[slot], first_row + row
+        words = name_codes[_word(columns, _NAME, row)], category_codes[category], thread, first_row + row
         at = counts[group]
         counts[group] = at + 1
         is_written = (
-            _write(groups[_HOST], at, start, end, correlation, words)
+            _write(groups[_HOST], at, start, end, words)
             if group == _HOST
-            else _write(groups[_REGIONS], at, start, end, correlation, words)
+            else _write(groups[_REGIONS], at, start, end, words)
         )
         if not is_written:
             return -1
+        if group == _HOST:
+            correlation = _int(columns, _CORRELATION, row)
+            if correlation != UNKNOWN:
+                place = counts[_CORRELATED]
+                groups[_CORRELATED].indices[place], groups[_CORRELATED].ids[place] = at, correlation
+                counts[_CORRELATED] = place + 1
     return threads
 
 
 @inlined
-def _write(rows: Rows, at: int, start: int, end: int, correlation: int, words: Any) -> bool:
+def _thread_of(columns: Any, row: int, threads: int, mask: int, firsts: Ints, slots: Indices) -> int:
+    """Return the number of the thread of a row; a new one gets the next number, and the row as its first."""
+    pid, tid = _int(columns, _PID, row), _int(columns, _TID, row)
+    pid_text, tid_text = _word(columns, _PID_TEXT, row), _word(columns, _TID_TEXT, row)
+    slot = ((pid * 31 + tid) * 31 + pid_text * 7 + tid_text) * 0x2545F4914F6CDD1D >> 32 & mask
+    while slots[slot] >= 0 and not _is_of_thread(columns, row, firsts[slots[slot]]):
+        slot = (slot + 1) & mask
+    if slots[slot] < 0:
+        slots[slot], firsts[threads] = threads, row
+    thread: int = slots[slot]
+    return thread
+
+
+@inlined
+def _is_of_thread(columns: Any, row: int, other: int) -> bool:
+    """Return whether two rows have the same thread."""
+    same = _int(columns, _PID, row) == _int(columns, _PID, other)
+    same = same and _int(columns, _TID, row) == _int(columns, _TID, other)
+    same = same and _word(columns, _PID_TEXT, row) == _word(columns, _PID_TEXT, other)
+    return same and _word(columns, _TID_TEXT, row) == _word(columns, _TID_TEXT, other)
+
+
+@inlined
+def _write(rows: Rows, at: int, start: int, end: int, words: Any) -> bool:
     """Write a slice, and return whether there is room for it."""
     if at == len(rows.starts):
         return False
-    rows.starts[at], rows.ends[at], rows.correlations[at] = start, end, correlation
+    rows.starts[at], rows.ends[at] = start, end
     rows.names[at], rows.categories[at], rows.threads[at], rows.rows[at] = words
     return True
 

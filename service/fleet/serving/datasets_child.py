@@ -9,7 +9,7 @@ from service.analysis.table import Page
 from service.fleet.questions.catalogue import question_of
 from service.fleet.questions.question import ask
 from service.fleet.serving.watched_dataset import WatchedDataset
-from service.jobs.children.answering import Answering, QueueOptions
+from service.jobs.children.answering import Answering, Place, QueueOptions
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.encoding import encode
 from service.jobs.children.tasks.datasets import DatasetCall, DatasetTask, FleetQuestionTask
@@ -48,8 +48,8 @@ class DatasetAnswers:
         return answer.form(task.form, task.tables, Page(task.limit, task.offset))
 
 
-def _place_of(task: DatasetCall) -> tuple[str, int]:
-    return "questions" if isinstance(task, FleetQuestionTask) else "states", 0
+def _place_of(task: DatasetCall) -> Place:
+    return Place("questions" if isinstance(task, FleetQuestionTask) else "states")
 
 
 def main(channel: ServerChannel, spill: str) -> int:

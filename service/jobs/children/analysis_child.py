@@ -5,11 +5,13 @@ import os
 import threading
 from pathlib import Path
 
+import pyarrow as pa
+
 import service.analysis.answers
 import service.rendering.initial_view  # noqa: F401 - loaded before the first call, like the answers
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.reading_cache import ReadingCache
-from service.jobs.children.answering import Answering, QueueOptions
+from service.jobs.children.answering import Answering, Place, QueueOptions
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.kinds import FACTS
 from service.jobs.children.tasks.questions import AnswerTask, OpeningTask, Question
@@ -28,12 +30,14 @@ _QUEUES = {
 """Openings and overviews have threads of their own, so that a click, a zoom or a pan does not wait for questions."""
 
 
-def _place_of(task: Question) -> tuple[str, int]:
-    """Return the queue of a question, and its turn there. Costly questions have a low turn, so that they go first."""
+def _place_of(task: Question) -> Place:
+    """Return the place of a question. Costly questions have a low turn, so that they go first."""
     if isinstance(task, OpeningTask):
-        return "openings", 0
+        return Place("openings")
     question = QUESTIONS.get(task.question) if isinstance(task, AnswerTask) else None
-    return "views" if _is_view(task) else "questions", -question.cost if question else 0
+    if _is_view(task) or question is None:
+        return Place("views" if _is_view(task) else "questions")
+    return Place("questions", -question.cost, question.is_large)
 
 
 def _is_view(task: Question) -> bool:
@@ -58,7 +62,8 @@ def main(channel: ServerChannel, spill: str) -> int:
     def answer(task: Question) -> bytes:
         return task.run(readings)
 
-    answering = Answering(channel, _QUEUES, _place_of, answer)
+    # calls malloc_trim(3): the heap would keep what each answer needed for itself, up to a third of the memory
+    answering = Answering(channel, _QUEUES, _place_of, answer, pa.default_memory_pool().release_unused)
     threading.Thread(target=_preload).start()
     answering.serve()
     return 0

@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from service.jobs.children.channel import ReceivedCall, ServerChannel, call_of
 from service.jobs.children.messages import Begun, Crashed, Done, Drop, Failed, Message
@@ -30,26 +30,43 @@ class QueueOptions:
     per_client: int
 
 
+class Place(NamedTuple):
+    """The place of a task.
+
+    Attributes:
+        queue: name of its queue.
+        turn: its turn there: those with a low turn go first.
+        is_large: whether it takes much memory: of each client, one such task is in work at a time.
+    """
+
+    queue: str
+    turn: int = 0
+    is_large: bool = False
+
+
 class Answering:
     """Takes calls and sends their answers.
 
     Args:
         channel: the channel to the server.
         queues: the queues, by their names.
-        place_of: returns for a task the name of its queue, and its turn there: those with a low turn go first.
+        place_of: returns the place of a task.
         answer: answers a task.
+        after: called after each answer.
     """
 
     def __init__(
         self,
         channel: ServerChannel,
         queues: dict[str, QueueOptions],
-        place_of: Callable[[Any], tuple[str, int]],
+        place_of: Callable[[Any], Place],
         answer: Callable[[Any], bytes],
+        after: Callable[[], object] = lambda: None,
     ) -> None:
         self._channel = channel
         self._place_of = place_of
         self._run = answer
+        self._after = after
         self._dropped: set[int] = set()
         self._queues: dict[str, FairQueue[ReceivedCall]] = {}
         for name, options in queues.items():
@@ -68,14 +85,15 @@ class Answering:
             self._dropped.add(message.id)
             return
         received = call_of(message, body)
-        name, turn = self._place_of(received.task)
-        self._queues[name].put(Entry(turn, received.call.id, received.call.client, received))
+        name, turn, is_large = self._place_of(received.task)
+        self._queues[name].put(Entry(turn, received.call.id, received.call.client, received, is_large))
 
     def _work(self, queue: FairQueue[ReceivedCall]) -> None:
         while True:
             entry = queue.take()
             if entry.number not in self._dropped:
                 self._answer(entry.item)
+                self._after()
             self._dropped.discard(entry.number)
             queue.done(entry)
 

@@ -28,6 +28,7 @@ DATAGRAM_MAX = 1 << 16
 
 ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "DUCKDB_JE_MALLOC_CONF": "dirty_decay_ms:100,muzzy_decay_ms:0",
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
@@ -38,8 +39,9 @@ ENVIRONMENT = {
 
 Children that read traces spent a third of their time on touching new memory. So Arrow allocates from the C library
 like all other code, and all threads share two heaps, which keep freed memory for reuse; a child returns its memory
-when it ends. NumPy requests no huge pages: in a virtual machine, the first touch of huge pages took twice as long as
-that of small ones. See mallopt(3), https://arrow.apache.org/docs/cpp/env_vars.html and
+when it ends. DuckDB, whose allocator (jemalloc) is its own, returns freed memory after a tenth of
+a second. NumPy requests no huge pages: in a virtual machine, the first touch of huge pages took twice as long as that
+of small ones. See mallopt(3), https://arrow.apache.org/docs/cpp/env_vars.html and
 https://numpy.org/doc/stable/reference/global_state.html. OpenBLAS, which no code here uses, starts no threads.
 """
 

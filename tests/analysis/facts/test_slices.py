@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.analysis.facts.slices import COLUMNS, UNKNOWN, read_slices
+from service.analysis.facts.slices import COLUMNS, read_slices
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 
@@ -77,12 +77,12 @@ def test_slices_match_the_events_in_all_fields(events: list[Event], cuts: list[i
     for rows, categories in ((slices.host, HOST), (slices.regions, (REGION,))):
         fields = [
             (
-                *(int(value) for value in (starts, ends, correlation)),
+                *map(int, (starts, ends)),
                 [*slices.names, None][name],
                 slices.categories[category],
                 tracks[thread],
             )
-            for starts, ends, correlation, name, category, thread, _ in zip(*rows, strict=True)
+            for starts, ends, name, category, thread, _ in zip(*rows, strict=True)
         ]
         assert [(ordered[row]["ts_ns"], ordered[row]["cat"]) for row in rows.rows] == [
             (start, slices.categories[category]) for start, category in zip(rows.starts, rows.categories, strict=True)
@@ -91,7 +91,6 @@ def test_slices_match_the_events_in_all_fields(events: list[Event], cuts: list[i
             (
                 event["ts_ns"],
                 end(event),
-                UNKNOWN if event["correlation"] is None else event["correlation"],
                 *(event[key] for key in ("name", "cat")),
                 tuple(event[key] for key in ("pid", "pid_text", "tid", "tid_text")),
             )
@@ -100,6 +99,15 @@ def test_slices_match_the_events_in_all_fields(events: list[Event], cuts: list[i
         assert Counter(fields) == Counter(expected)
         times = [row[:2] for row in fields]
         assert times == sorted(times, key=lambda time: (time[0], -time[1]))
+
+
+@given(EVENTS, st.lists(st.integers(1, 40)))
+def test_correlated_slices_of_the_host_are_in_order(events: list[Event], cuts: list[int]) -> None:
+    slices = read_slices(tables(events, cuts), counted(events))
+    correlations = [by_time(events)[row]["correlation"] for row in slices.host.rows.tolist()]
+    assert list(zip(*(column.tolist() for column in slices.correlated), strict=True)) == [
+        (index, correlation) for index, correlation in enumerate(correlations) if correlation is not None
+    ]
 
 
 @given(EVENTS, st.lists(st.integers(1, 40)))
