@@ -327,6 +327,8 @@ class _Density(NamedTuple):
 _USUAL = _Density(1 / 150, 0.5, 0.1)
 _MOST = _Density(1 / 2, 1, 2)
 """No text is denser: an event takes two bytes and a comma, and a member without a column takes four and a comma."""
+_EVENTS_MAX = 1 << 16
+"""Largest number of events of a batch, unless a block has more."""
 
 
 class Builder:
@@ -356,8 +358,8 @@ class Builder:
             `position` counts from 0.
         """
         result, columns = self._read(text, at, end, state)
-        if result.verdict == FULL and not result.events:  # a block of this text takes more than all text before
-            self._density = _MOST
+        if result.verdict == FULL and not result.events:  # the texts of a block take more than those before
+            self._density = _MOST._replace(events=self._density.events)
             result, columns = self._read(text, at, end, state)
         while result.verdict == FULL and not result.events:  # an event has more members than the table holds
             self._scratch = new_scratch(self._scratch.events.shape[1], 2 * len(self._scratch.rest))
@@ -452,11 +454,13 @@ def _new_words(room: int) -> _Words:
 
 
 def _new_columns(density: _Density, size: int, block: int) -> _Columns:
-    """Allocate columns for the events of `size` bytes of text, with some room to spare: at least for a usual block."""
+    """Allocate columns for the events of `size` bytes of text, with some room to spare; at least for a block."""
+    spare = (2 * block, _SPARE, _SPARE)
     events, args, rest = (
-        math.ceil(min(_MARGIN * usual * size + spare, most * size)) + 1
-        for usual, spare, most in zip(density, (2 * block, _SPARE, _SPARE), _MOST, strict=True)
+        math.ceil(min(_MARGIN * usual * size + more, most * size)) + 1
+        for usual, more, most in zip(density, spare, _MOST, strict=True)
     )
+    events = min(events, max(_EVENTS_MAX, 2 * block))
     return _Columns(
         values=np.empty((BYTES + 1, events), np.int64),
         decimals=np.empty((2, events), np.int8),

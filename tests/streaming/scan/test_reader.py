@@ -1,5 +1,6 @@
 """A frame yields its events; a damaged one yields repaired events and the offsets of the damage."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -98,6 +99,27 @@ def test_small_blocks_and_columns_hold_the_same_events(room: int, spare: int, mo
     assert events_of(read_events) == parsed(f"[{','.join([*SOUND, wide, long, *SOUND * 9])}]")
     assert read_events.refused == 1
     assert len(read_events.batches) > 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"args": "' + "x" * 8_000_000 + '"}', id="an event with long arguments"),
+        pytest.param('{"other": "' + "x" * 8_000_000 + '"}', id="an event with a long member"),
+        pytest.param(",".join(["{}"] * 200_000), id="many events without members"),
+    ],
+)
+def test_memory_of_a_frame_is_bounded_by_its_events_and_texts(text: str) -> None:
+    reader, frame = Reader(), f"{text}]".encode()
+    reader.read(frame, 0, ELEMENT_OR_CLOSE, last=True)
+    tracemalloc.start()
+
+    for _ in range(2):  # the second time, the reader knows how dense such events are
+        events = reader.read(frame, 0, ELEMENT_OR_CLOSE, last=True)
+
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * (5 * len(frame) + 300 * events.kept)
 
 
 def test_damage_up_to_the_next_event_is_one_refused_event() -> None:
