@@ -402,7 +402,7 @@ class Tracks:
                 else np.where(part.has(name), part.ints(name), self._words.of(part, f"{name}_text"))
                 for name in ("pid", "tid")
             )
-            numbers = self._numbered(_hashed(pids, tids, part.has("pid") + 2 * part.has("tid")), part)
+            numbers = self._numbered(mixed(pids, tids, part.has("pid") + 2 * part.has("tid")), part)
             self._of_parts[part.index] = numbers.astype(np.min_scalar_type(len(self.keys)))
         return self._of_parts[part.index].astype(np.int64)
 
@@ -452,16 +452,6 @@ class Tracks:
             self._slots[slots], self._slot_codes[slots] = known, codes
             at = np.searchsorted(self._known, keys)
         return self._codes[at]
-
-
-def _hashed(pids: Ints, tids: Ints, has: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Return a hash of tracks, whose first bits depend on all of theirs; different ones practically never collide."""
-    keys = pids.view(np.uint64) * _MIXED[0]
-    keys ^= tids.view(np.uint64)
-    keys *= _MIXED[1]
-    keys ^= has.view(np.uint64)
-    keys *= _MIXED[2]
-    return keys
 
 
 def _tracks_at(part: Part, rows: Ints) -> list[tuple[Key, Key]]:

@@ -151,6 +151,16 @@ def test_notations_of_an_id_are_the_same_track() -> None:
     assert len(set(numbers)) == len(tracks.keys) == 2
 
 
+def test_tracks_of_hard_numbers_are_different() -> None:
+    powers = [1 << bit for bit in range(63)]
+    numbers = sorted({*range(-9, 9), *powers, *(-power for power in powers), *(power - 1 for power in powers)})
+    pids, tids = (column.ravel() for column in np.meshgrid(numbers, numbers))
+    empty = pa.nulls(len(pids), pa.dictionary(pa.int32(), pa.string()))
+    table = pa.table({"pid": pids, "pid_text": empty, "tid": tids, "tid_text": empty})
+    tracks = Tracks()
+    assert len(set(tracks.of(Part(0, 0, table)).tolist())) == len(pids) == len(tracks.keys)
+
+
 @given(pairs)
 def test_different_values_have_different_hashes(values: list[tuple[int, int]]) -> None:
     columns = np.array(values, np.int64).reshape(-1, 2)
