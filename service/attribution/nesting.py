@@ -383,19 +383,26 @@ def _find_rows(rows: Any, wanted: Ints, indices: Indices) -> None:
         indices[index] = low if low < len(rows) and rows[low] == row else NONE
 
 
+@inlined
+def _key_slot(key: int, table: Ints, slot_codes: Indices) -> int:
+    """Return the slot of a key in a hash table, or the free slot where it belongs."""
+    mask = len(table) - 1
+    slot = (key * 0x2545F4914F6CDD1D) >> 32 & mask
+    while slot_codes[slot] >= 0 and table[slot] != key:
+        slot = (slot + 1) & mask
+    return slot
+
+
 @compiled
 def _factorize(keys: Ints, codes: Indices, table: Ints, slot_codes: Indices) -> int:
     """Write the code of each key. Return the count of distinct keys, or -1 if the hash table is half full."""
-    mask, count = len(table) - 1, 0
-    last_key, last = 0, -1
+    count, last_key, last = 0, 0, -1
     for index in range(len(keys)):
         key = keys[index]
         if last < 0 or key != last_key:
-            slot = (key * 0x2545F4914F6CDD1D) >> 32 & mask
-            while slot_codes[slot] >= 0 and table[slot] != key:
-                slot = (slot + 1) & mask
+            slot = _key_slot(key, table, slot_codes)
             if slot_codes[slot] < 0:
-                if 2 * count >= mask:
+                if 2 * count >= len(table) - 1:
                     return -1
                 table[slot], slot_codes[slot] = key, count
                 count += 1
@@ -486,16 +493,14 @@ def _number_slices(  # noqa: PLR0913, PLR0917 - likewise
 ) -> int:
     """Write the key of each slice. Return the count of keys, or -1 if the hash table is half full."""
     values, slot_keys, firsts = tables
-    mask, found = len(values) - 1, 0
+    found = 0
     for index in range(len(names)):
         value = codes[names[index]] * 2 + (kinds[index] == own_kind)
         if len(extras) > 0:
             value = value * count + extras[index]
-        slot = (value * 0x2545F4914F6CDD1D) >> 32 & mask
-        while slot_keys[slot] >= 0 and values[slot] != value:
-            slot = (slot + 1) & mask
+        slot = _key_slot(value, values, slot_keys)
         if slot_keys[slot] < 0:
-            if 2 * found >= mask:
+            if 2 * found >= len(values) - 1:
                 return -1
             values[slot], slot_keys[slot], firsts[found] = value, found, index
             found += 1

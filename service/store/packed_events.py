@@ -190,7 +190,7 @@ def prepare_packing() -> None:
     row, numbers, valid = np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1, np.bool_)
     for values in (pa.array(row.astype(type_)) for type_ in _VALUES):
         least, _ = _bounds_of([values], valid)
-        for type_ in _TYPES:
+        for type_ in (type_ for type_ in _TYPES if np.iinfo(type_).bits <= values.type.bit_width):
             distances = _packed([values], valid, row, least, int(np.iinfo(type_).max))
             _spread(numbers_of(distances), 0, row, numbers)
 

@@ -31,6 +31,7 @@ from service.streaming.scan.events import (
     HAS_MEMBER,
     ID,
     ID_INT,
+    MEMBERS,
     NAME,
     PH,
     PID,
@@ -67,7 +68,7 @@ _NO_WORD = -1
 _SLOTS_EACH = 2  # least size of a hash table, as a multiple of the number of words
 _MARGIN = 1.1  # room for more events, and more text of them, than in the densest batch before
 _FADING = 0.95  # what each batch leaves of that density
-_SPARE = 1 << 16
+_SPARE = 1 << 16  # further bytes of such texts
 _STREAM = re.compile(r'"(?:stream )?(\d{1,18}) ?"')  # a stream as tid, written before April 2022
 _OPEN, _COMMA, _CLOSE, _BACKSLASH = b"{,}\\"
 Ints = npt.NDArray[np.int64]
@@ -317,7 +318,7 @@ def _gather_words(text: Text, words: _Words, starts: Any, escaped: Any, out: Tex
 
 
 class _Density(NamedTuple):
-    """What a byte of text has, on average of a batch: events, bytes of their args, of members without a column."""
+    """Average numbers of events, of bytes of args, and of bytes of members without a column, in a byte of text."""
 
     events: float
     args: float
@@ -339,7 +340,7 @@ class Builder:
         members: number of members without a column in a block, at first.
     """
 
-    def __init__(self, room: int = ROOM, members: int = 8 * ROOM) -> None:
+    def __init__(self, room: int = ROOM, members: int = MEMBERS) -> None:
         self._scratch = new_scratch(room, members)
         self._density = _USUAL
         self._words = _new_words(0)

@@ -50,6 +50,8 @@ ROOM = (1 << 9) - 8
 
 With a power of two, the columns of an event would compete for the same lines of the cache.
 """
+MEMBERS = 8 * ROOM
+"""Usual number of members without a column for which one scan has room."""
 
 _OTHER = -1  # a member without a column
 _QUOTE, _COMMA, _MINUS = b'",-'
@@ -99,7 +101,7 @@ class Scratch(NamedTuple):
     stack: Stack
 
 
-def new_scratch(room: int = ROOM, rest: int = 8 * ROOM) -> Scratch:
+def new_scratch(room: int = ROOM, rest: int = MEMBERS) -> Scratch:
     """Allocate the memory for scans of `room` events and `rest` members without a column."""
     return Scratch(np.zeros((WIDTH, room), np.int64), np.zeros((rest, 3), np.int64), new_keys(), new_stack())
 
