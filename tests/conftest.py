@@ -15,7 +15,8 @@ settings.register_profile("shrinking", deadline=None, max_examples=50)  # other 
 # shrinking takes minutes: `--hypothesis-profile=shrinking` does it
 NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 settings.register_profile("quick", deadline=None, max_examples=15, phases=NO_SHRINKING)
-settings.register_profile("thorough", deadline=None, max_examples=50, phases=NO_SHRINKING)  # what CI runs
+settings.register_profile("ci", deadline=None, max_examples=30, phases=NO_SHRINKING)
+settings.register_profile("thorough", deadline=None, max_examples=50, phases=NO_SHRINKING)
 settings.load_profile("quick")
 
 

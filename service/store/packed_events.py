@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from service.streaming.buffers import characters_of, numbers_of, starts_of
+from service.streaming.buffers import characters_of, fixed, numbers_of, starts_of
 from service.streaming.integers import ints, valid_rows
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.machine import PADDING, copy_lanes
@@ -171,28 +171,30 @@ class _Joined:
 
     def _words(self, name: str, valid: pa.Buffer | None) -> pa.DictionaryArray:
         """Return a column of words."""
-        codes, known = np.zeros(self.count, np.int64), 0
-        dictionaries: list[pa.StringArray] = []
-        for words, _, rows in self._columns(name):
-            if not dictionaries or not words.dictionary.equals(dictionaries[-1]):
-                known += len(dictionaries[-1]) if dictionaries else 0
+        pieces = [*self._columns(name)]
+        dictionaries, first, firsts = [pieces[0][0].dictionary], 0, []
+        for words, _, _ in pieces:
+            if not words.dictionary.equals(dictionaries[-1]):
+                first += len(dictionaries[-1])
                 dictionaries.append(words.dictionary)
-            _spread(numbers_of(words.indices), known, rows, codes)
-        dictionary = dictionaries[0]
-        if len(dictionaries) > 1:
-            distinct = pa.concat_arrays(dictionaries).dictionary_encode()
-            codes, dictionary = distinct.indices.to_numpy().take(codes), distinct.dictionary
-        return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes, valid), dictionary)
+            firsts.append(first)
+        distinct = pa.concat_arrays(dictionaries).dictionary_encode()
+        numbers, codes = numbers_of(distinct.indices), np.zeros(self.count, np.int32)
+        for (words, _, rows), first in zip(pieces, firsts, strict=True):
+            _spread_codes(numbers_of(words.indices), numbers[first:], rows, codes)
+        return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes, valid), distinct.dictionary)
 
 
 def prepare_packing() -> None:
     """Load or compile the code for integers of all sizes, of which a trace may have but some."""
     row, numbers, valid = np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1, np.bool_)
+    codes = np.zeros(1, np.int32)
     for values in (pa.array(row.astype(type_)) for type_ in _VALUES):
         least, _ = _bounds_of([values], valid)
         for type_ in (type_ for type_ in _TYPES if np.iinfo(type_).bits <= values.type.bit_width):
-            distances = _packed([values], valid, row, least, int(np.iinfo(type_).max))
-            _spread(numbers_of(distances), 0, row, numbers)
+            distances = numbers_of(_packed([values], valid, row, least, int(np.iinfo(type_).max)))
+            _spread(distances, 0, row, numbers)
+            _spread_codes(distances, fixed(codes), row, codes)
 
 
 def _inverse(order: Ints) -> Ints:
@@ -268,6 +270,13 @@ def _spread(distances: Any, least: int, rows: Ints, numbers: Ints) -> None:
     """Write integers to some rows of a column."""
     for index in range(len(rows)):
         numbers[rows[index]] = np.int64(distances[index]) + least
+
+
+@compiled
+def _spread_codes(words: Any, numbers: Any, rows: Ints, codes: Any) -> None:
+    """Write the numbers of words to some rows of a column."""
+    for index in range(len(rows)):
+        codes[rows[index]] = numbers[words[index]]
 
 
 @compiled

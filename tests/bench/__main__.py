@@ -12,17 +12,17 @@ from service.streaming.codec import plain_chunks
 from tests.bench.analyses import HTA, OURS, RANKS, measure_analyses, measure_hta, measure_ranks
 from tests.bench.cutting import FILTER, MERGE, PARTS, STEPS, STREAM, WINDOW, measure_cutting, measure_merge
 from tests.bench.engine import ARROW, ESSENTIAL, IDLE, ROWS, SESSION, WINDOWED, measure_engine
-from tests.bench.figures import IJSON, STREAMS, Row, run_alone, served, settle, timed
+from tests.bench.figures import IJSON, PASS, STREAMS, Row, run_alone, served, settle, timed
 from tests.bench.formats import measure_formats
 from tests.bench.growth import measure_growth
+from tests.bench.ingests import ENGINE, INGEST, measure_ingests
 from tests.bench.pages import PAGE
-from tests.bench.splits import PASS, measure_splits
+from tests.bench.splits import measure_splits
 from tests.bench.starts import measure_starts
 from tests.bench.uploads import measure_uploads
 from tests.traces import TraceShape, sized, write_trace
 
-LIMIT, ENGINE = "decompress alone", "trace_processor alone: load"
-INGEST = "ingest: PUT to ready"
+LIMIT = "decompress alone"
 _PARTIAL = ("SQL", "1 %", "one stream", "the same", MERGE, WINDOWED, IDLE, HTA, RANKS, PAGE)
 """Starts of the names of steps that do not read the whole trace, and so have no rate."""
 APART = {"uploads": measure_uploads, "formats": measure_formats, "splits": measure_splits, "starts": measure_starts}
@@ -63,9 +63,9 @@ def main() -> None:
     options.add_argument("--ranks-megabytes", type=int, default=60, help="size of each of the ranks that are merged")
     options.add_argument(
         "--only",
-        choices=("engine", "analyses", *APART, *ON_REQUEST),
-        help="leave out all but sessions and SQL, analyses, uploads, snapshots and Nsight exports, splits, starts,"
-        " or growth",
+        choices=("ingest", "engine", "analyses", *APART, *ON_REQUEST),
+        help="leave out all but ingests in turns with trace_processor and ijson, sessions and SQL, analyses, uploads,"
+        " snapshots and Nsight exports, splits, starts, or growth",
     )
     options.add_argument("--hta", type=Path, help="a trace of one rank to compare with HTA on")
     chosen = options.parse_args()
@@ -84,6 +84,9 @@ def main() -> None:
             )
         with trace.open("rb") as file:
             size, packed = sum(map(len, plain_chunks(file))), trace.stat().st_size
+        if chosen.only == "ingest":
+            sys.stdout.write(measure_ingests(trace, size))
+            return
         rows, events, columns = measure(trace, Path(scratch, "data"), chosen.only)
         if chosen.only is None:
             rows.append(measure_merge(Path(scratch), chosen.ranks_megabytes))

@@ -25,6 +25,8 @@ BUSY_S = 0.1
 """Seconds of processor time in a second from which a server counts as busy."""
 STREAMS = tuple(range(7, 17))
 """Streams of generated traces."""
+PASS = "ijson.items alone"
+"""Name of one pass of ijson over a trace."""
 IJSON = (
     "from service.streaming.codec import plain_chunks as p; import ijson, sys, types\n"
     "chunks = p(open(sys.argv[1], 'rb'))\n"
@@ -122,14 +124,18 @@ def settle(server: Server) -> None:
     quiet, last_time = 0, 0.0
     while quiet < QUIET_S:
         time.sleep(1)
-        top = psutil.Process(server.pid)
-        cpu_time = 0.0
-        for process in (top, *top.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                cpu_time += times.user + times.system
+        cpu_time = processor_time(server.pid)
         quiet = quiet + 1 if abs(cpu_time - last_time) < BUSY_S else 0
         last_time = cpu_time
+
+
+def processor_time(pid: int) -> float:
+    """Return the processor time in seconds of a process and all its children, with those that have ended."""
+    top, cpu_time = psutil.Process(pid), 0.0
+    for process in (top, *top.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            cpu_time += sum(process.cpu_times()[:4])  # its own, and its ended children's, as user and as the system
+    return cpu_time
 
 
 def run_alone(step: str, command: list[str]) -> Row:

@@ -17,7 +17,7 @@ from service.streaming.scan.machine import PADDING
 from service.streaming.scan.reader import ELEMENT_MAX, Events, Reader, padded
 from service.trace.errors import BadCompression, Truncated
 
-FRAME_SIZE = 4 << 20
+FRAME_SIZE = 8 << 20
 
 
 class Feed:

@@ -183,6 +183,7 @@ def test_last_of_equal_keys_counts_and_the_text_is_kept(event: str, expected: di
 def test_dictionary_keeps_each_text_once_for_any_number_of_texts() -> None:
     names = [f"name {n % 3000} {'x' * (n % 40)}" for n in range(20_000)]
     text = ",".join(f'{{"name":"{name}"}}' for name in names) + "]"
+    READER.read(text.encode(), 0, ELEMENT_OR_CLOSE, last=True)  # from now on, a batch has room for so many events
 
     (batch,) = READER.read(text.encode(), 0, ELEMENT_OR_CLOSE, last=True).batches
 

@@ -1,0 +1,49 @@
+"""Benchmark of ingest against trace_processor's load and a pass of ijson, in turns: a machine's speed varies."""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from service.engine.trace_processor.provision import engine_path
+from service.settings import Settings
+from tests.bench.figures import IJSON, PASS, announce, processor_time, run_alone, served, settle
+
+ROUNDS = 3
+INGEST, ENGINE = "ingest: PUT to ready", "trace_processor alone: load"
+
+
+def measure_ingests(trace: Path, json_bytes: int) -> str:
+    """Measure the ingest of a trace and both others in turns; return a row for each round as text.
+
+    Args:
+        trace: the trace.
+        json_bytes: the size of its JSON.
+    """
+    engine = str(engine_path(Settings()))
+    rounds: list[tuple[float, ...]] = []
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder), keep_ready=True) as server:
+        for _ in range(ROUNDS):
+            settle(server)
+            announce(INGEST)
+            start, cpu_start = time.perf_counter(), processor_time(server.pid)
+            ingested = server.upload(trace, wait=3600)
+            wall, cpu = time.perf_counter() - start, processor_time(server.pid) - cpu_start
+            server.api.delete(f"/traces/{ingested['id']}").raise_for_status()
+            settle(server)
+            load = run_alone(ENGINE, [engine, "-Q", "select 1", str(trace)]).wall_s
+            one_pass = run_alone(PASS, [sys.executable, "-c", IJSON, str(trace)]).wall_s
+            rounds.append((wall, cpu / json_bytes * 1e9, load, load / wall, one_pass, one_pass / wall))
+    rounds.append(tuple(map(statistics.median, zip(*rounds, strict=True))))
+    lines = [
+        f"| {name} | {wall:.1f} | {cpu:.1f} | {load:.1f} | {faster:.2f} x | {one_pass:.1f} | {faster_than_pass:.2f} x |"
+        for name, (wall, cpu, load, faster, one_pass, faster_than_pass) in zip(
+            [*map(str, range(1, ROUNDS + 1)), "median"], rounds, strict=True
+        )
+    ]
+    heads = [
+        "| round | ingest s | processor s a GB | trace_processor s | ratio | ijson s | ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    return "\n".join(["", *heads, *lines, "", ""])
