@@ -28,6 +28,7 @@ class Feed:
 
     Attributes:
         text: the next bytes.
+        is_ascii: whether all of them are ASCII; each piece is tested while it is in the processor's cache.
         offset: offset of `text` in the document.
         ended: whether all chunks have been read.
         error: the reason why the feed ended early, else None.
@@ -36,6 +37,7 @@ class Feed:
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
         self.text = b""
+        self.is_ascii = True
         self.offset = 0
         self.ended = False
         self.error: BadCompression | Truncated | None = None
@@ -52,17 +54,20 @@ class Feed:
                 self.ended = True
                 break
             pieces.append(piece)
+            self.is_ascii &= piece.isascii()
             length += len(piece)
         self.text = b"".join(pieces)
 
     def skip(self, size: int) -> None:
         """Drop the first `size` bytes of `text`."""
         self.text = self.text[size:]
+        self.is_ascii |= self.text.isascii()
         self.offset += size
 
     def put_back(self, text: bytes) -> None:
         """Put the last skipped bytes back in front of `text`."""
         self.text = text + self.text
+        self.is_ascii &= text.isascii()
         self.offset -= len(text)
 
 
@@ -72,6 +77,7 @@ class _Frame:
 
     Attributes:
         text: the frame's bytes; others may follow them.
+        is_ascii: whether all bytes of `text` are ASCII.
         size: number of the frame's bytes.
         offset: offset of `text` in the document.
         last: whether the document ends with the frame.
@@ -80,6 +86,7 @@ class _Frame:
     """
 
     text: bytes
+    is_ascii: bool
     size: int
     offset: int
     last: bool
@@ -121,7 +128,7 @@ class Pool:
         reader = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader()
-        return reader.read(frame.text, frame.offset, state, last=frame.last, size=frame.size)
+        return reader.read(frame.text, frame.offset, state, last=frame.last, size=frame.size, is_ascii=frame.is_ascii)
 
 
 class Frames:
@@ -151,6 +158,7 @@ class Frames:
             if frame.events is None or not starts_with_element:  # no start was guessed, or the guess was wrong
                 frame.text, frame.offset = unread + frame.text, frame.offset - len(unread)
                 frame.size += len(unread)
+                frame.is_ascii &= unread.isascii()
                 frame.events = self._pool.submit(frame, state)
             events = frame.events.result()
             unread, state, first_frame = frame.text[events.at : frame.size], events.state, False
@@ -177,7 +185,7 @@ class Frames:
     def _cut(self) -> _Frame:
         """Cut the next frame off the feed: at the last border, or at `FRAME_SIZE` if there is none."""
         self._feed.fill(FRAME_SIZE + 1)
-        text, offset = self._feed.text, self._feed.offset
+        text, is_ascii, offset = self._feed.text, self._feed.is_ascii, self._feed.offset
         if len(text) <= FRAME_SIZE:
             size, last, ends_at_border = len(text), True, False
         else:
@@ -185,7 +193,7 @@ class Frames:
             last, ends_at_border = False, border_start > 0
             size = text.index(b",", border_start) + 1 if ends_at_border else FRAME_SIZE
         self._feed.skip(size)
-        return _Frame(text, size, offset, last, ends_at_border)
+        return _Frame(text, is_ascii, size, offset, last, ends_at_border)
 
 
 def _find_border(elements: bytes) -> bytes:

@@ -66,7 +66,9 @@ class Reader:
         self._scratch = new_scratch()
         self._builder = Builder()
 
-    def read(self, frame: bytes, offset: int, state: int, *, last: bool, size: int | None = None) -> Events:
+    def read(
+        self, frame: bytes, offset: int, state: int, *, last: bool, size: int | None = None, is_ascii: bool = False
+    ) -> Events:
         """Read the elements of a frame.
 
         Args:
@@ -75,9 +77,10 @@ class Reader:
             state: state of the scan at its start; see `service.streaming.scan.events`.
             last: whether the document ends with the frame.
             size: number of the frame's bytes; others may follow them, which saves a copy. None means all bytes.
+            is_ascii: whether all bytes of `frame` are known to be ASCII.
         """
         events = Events(state=state)
-        text, ill_formed = _as_text(frame, len(frame) if size is None else size)
+        text, ill_formed = _as_text(frame, len(frame) if size is None else size, is_ascii=is_ascii)
         end = len(text) - PADDING
 
         def where(at: int) -> int:
@@ -248,13 +251,13 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("tracedock.note", _replace)
 
 
-def _as_text(frame: bytes, size: int) -> tuple[Text, list[_Place]]:
+def _as_text(frame: bytes, size: int, *, is_ascii: bool) -> tuple[Text, list[_Place]]:
     """Return the first `size` bytes as padded, valid UTF-8, with U+FFFD in place of each ill-formed sequence.
 
     Returns:
         The text, and the places of the ill-formed sequences.
     """
-    if frame.isascii():
+    if is_ascii or frame.isascii():
         is_padded = size + PADDING <= len(frame)
         return np.frombuffer(frame, np.uint8, size + PADDING) if is_padded else padded(frame[:size]), []
     text = frame[:size]

@@ -25,12 +25,13 @@ TRAPS = [
     "{}",
     '{"ph": "X", "name": "' + "}, {" * 40 + '"}',
 ]
-CHUNK_SIZE = 1 << 16
 
 
-def read(text: bytes, frame_size: int, *, threads: int = 2) -> tuple[list[Any], list[Events], Feed]:
+def read(
+    text: bytes, frame_size: int, *, threads: int = 2, chunk_size: int = 1 << 16
+) -> tuple[list[Any], list[Events], Feed]:
     """Read an array; return its events, its frames, and the feed with the bytes after the array."""
-    feed = Feed(iter([text[start : start + CHUNK_SIZE] for start in range(0, len(text), CHUNK_SIZE)]))
+    feed = Feed(iter([text[start : start + chunk_size] for start in range(0, len(text), chunk_size)]))
     with pytest.MonkeyPatch.context() as patched, Pool(threads) as pool:
         patched.setattr(frames, "FRAME_SIZE", frame_size)
         read_frames = list(Frames(feed, pool))
@@ -47,6 +48,22 @@ def test_false_borders_do_not_change_the_events(traps: list[str], frame_size: in
     feed.fill(100)
     assert feed.text == b' , "behind": 1}'
     assert feed.offset == len(text.encode()) + 1
+
+
+@given(
+    st.lists(st.sampled_from([b"ascii", "\u00e9".encode(), b"\xff"]), min_size=1, max_size=30),
+    st.integers(1, 400),
+    st.integers(1, 100),
+)
+def test_ill_formed_text_is_replaced_in_whichever_frame_and_chunk_it_is(
+    names: list[bytes], frame_size: int, chunk_size: int
+) -> None:
+    text = b", ".join(b'{"ph": "X", "name": "%b"}' % name for name in names)
+
+    events, read_frames, _ = read(text + b"]", frame_size, chunk_size=chunk_size)
+
+    assert events == parsed(f"[{text.decode(errors='replace')}]")
+    assert sum(frame.health.count("invalid_utf8") for frame in read_frames) == names.count(b"\xff")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
