@@ -64,11 +64,28 @@ class _Places:
         self._arrows.append(arrows)
         self._rows.append(rows)
 
-    def ordered(self) -> tuple[Keys, Ints]:
-        """Return the arrows in order of their numbers, and the rows; those of one arrow are in order of time."""
-        arrows, rows = np.concatenate(self._arrows), np.concatenate(self._rows)
-        order = np.argsort(arrows, kind="stable")
-        return arrows[order], rows[order]
+    @property
+    def arrows(self) -> Keys:
+        """The arrow of each end."""
+        return np.concatenate(self._arrows)
+
+    @property
+    def rows(self) -> Ints:
+        """The row of each end."""
+        return np.concatenate(self._rows)
+
+
+def _go_on(ends: _Places, steps: _Places) -> bool:
+    """Return whether an arrow has a step after its first end."""
+    stepping = steps.arrows
+    if not len(stepping):
+        return False
+    arrows = ends.arrows
+    order = np.argsort(arrows, kind="stable")  # the ends of one arrow stay in order of time
+    ordered, rows = arrows[order], ends.rows[order]
+    firsts = np.searchsorted(ordered, stepping)
+    has_end = np.append(ordered, np.uint64(0))[firsts] == stepping  # no arrow has the number 0
+    return bool((has_end & (steps.rows > np.append(rows, 0)[firsts])).any())
 
 
 class ArrowScan:
@@ -96,16 +113,12 @@ class ArrowScan:
                     self._scan_members(part.table["rest"], rows)
             if not (self.are_bound and self.are_plain):
                 break
-        ordered, end_rows = ends.ordered()
+        ordered, stepping = np.sort(ends.arrows), steps.arrows
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.zeros(0, np.int64)
         counts = np.diff(np.append(starts, len(ordered)))
         self._several, self._counts = ordered[starts[counts > 1]], counts[counts > 1]
         self._next = np.zeros(len(self._several), np.int64)
-        stepping, step_rows = steps.ordered()
-        first_ends = np.searchsorted(ordered, stepping)  # the first end of the same arrow, if it has one
-        has_end = np.append(ordered, np.uint64(0))[first_ends] == stepping  # no arrow has the number 0
-        goes_on = has_end & (step_rows > np.append(end_rows, 0)[first_ends])
-        self.are_short = not (goes_on | np.isin(stepping, self._several)).any()
+        self.are_short = not (np.isin(stepping, self._several).any() or _go_on(ends, steps))
         firsts = np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
         parts_of_several = _numbered(np.repeat(self._several, self._counts), np.arange(len(firsts)) - firsts)
         self.ended = np.concatenate([ordered, stepping, parts_of_several])
@@ -118,7 +131,7 @@ class ArrowScan:
             return
         members = [dict(read(text)) for text in texts.dictionary.to_pylist()]
         is_bound = np.array([*(each.get("bp") == "e" for each in members), False])  # the last one is that of null
-        self.are_bound &= bool(is_bound[texts.indices.fill_null(-1).to_numpy()[ends]].all())
+        self.are_bound &= bool(is_bound[texts.indices.take(pa.array(ends)).fill_null(-1).to_numpy()].all())
         self.are_plain &= all(each.keys().isdisjoint(_UNKNOWN) for each in members)
 
     def split(self, arrows: Keys, is_start: Flags) -> tuple[Ints, Keys]:
