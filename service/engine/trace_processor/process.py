@@ -165,7 +165,7 @@ class TraceProcessor:
         sizes: deque[int] = deque()
         async for piece in chunks:
             with self._waiting():
-                await self._send(wire.frame(wire.request(wire.APPEND_TRACE_DATA, append_trace_data=piece)))
+                await self._send(wire.append_head(len(piece)), piece)
             sizes.append(len(piece))
             if len(sizes) == _PIECES_AHEAD:
                 await self._receive_appended(sizes.popleft())
@@ -194,12 +194,14 @@ class TraceProcessor:
             raise EngineFailed(f"The engine can't load the trace: {response.append_result.error}")
         self._loaded_bytes += size
 
-    async def _send(self, frame: bytes) -> None:
+    async def _send(self, *frame: bytes) -> None:
+        """Send the parts of a frame."""
         stdin = self._process.stdin
         if stdin is None or stdin.is_closing():
             raise await self.failure()
         try:
-            stdin.write(frame)
+            for part in frame:
+                stdin.write(part)
             await stdin.drain()
         except ConnectionError as error:
             raise await self.failure() from error

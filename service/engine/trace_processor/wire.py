@@ -66,9 +66,20 @@ def framed(payload: bytes) -> bytes:
     return b"\x0a" + varint(len(payload)) + payload
 
 
+def append_head(size: int) -> bytes:
+    """Return the start of the frame that appends data to the trace; the data, of a size in bytes, are its rest."""
+    start = _APPEND + varint(size)
+    return b"\x0a" + varint(len(start) + size) + start
+
+
 def request(method: int, **fields: Any) -> Any:
     """Return an RPC request for a method."""
     return Rpc(request=method, **fields)
+
+
+_DATA = Rpc.DESCRIPTOR.fields_by_name["append_trace_data"].number
+_APPEND: bytes = request(APPEND_TRACE_DATA).SerializeToString() + varint(_DATA << 3 | 2)
+"""The start of a request to append data, up to their size."""
 
 
 def query_request(sql: str) -> Any:

@@ -30,6 +30,12 @@ def test_stream_may_arrive_byte_by_byte(payloads: list[bytes]) -> None:
     assert [payload for byte in stream_of(payloads) for payload in deframer.feed(bytes([byte]))] == payloads
 
 
+@given(st.binary(max_size=20_000))
+def test_data_behind_its_head_are_a_request_to_append(data: bytes) -> None:
+    whole = wire.frame(wire.request(wire.APPEND_TRACE_DATA, append_trace_data=data))
+    assert wire.append_head(len(data)) + data == whole
+
+
 @given(PAYLOADS, st.integers(0, 255).filter(lambda byte: byte != 0x0A))
 def test_frame_with_another_tag_is_refused(payloads: list[bytes], tag: int) -> None:
     with pytest.raises(BadFrame, match=f"{tag:#04x}"):
