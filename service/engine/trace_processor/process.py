@@ -194,13 +194,13 @@ class TraceProcessor:
             raise EngineFailed(f"The engine can't load the trace: {response.append_result.error}")
         self._loaded_bytes += size
 
-    async def _send(self, *frame: bytes) -> None:
-        """Send the parts of a frame."""
+    async def _send(self, *parts: bytes) -> None:
+        """Send a frame in parts."""
         stdin = self._process.stdin
         if stdin is None or stdin.is_closing():
             raise await self.failure()
         try:
-            for part in frame:
+            for part in parts:
                 stdin.write(part)
             await stdin.drain()
         except ConnectionError as error:
