@@ -52,10 +52,10 @@ def answer(scope: Scope, parameters: SequenceParameters) -> Tables:
     """Return the most frequent sequences of a rank."""
     from service.attribution.nesting import NONE, require_countable  # noqa: PLC0415 - loads numba, which the server does without
 
-    work, words = _work(scope, parameters)
-    require_countable(work["durations"].sum(dtype=np.float64), "The time of work on devices")
-    host = host_of(scope)
-    roots = _roots(host, parameters)
+    with scope.beside(lambda sibling: _roots(host_of(sibling), parameters)) as future_roots:
+        work, words = _work(scope, parameters)
+        require_countable(work["durations"].sum(dtype=np.float64), "The time of work on devices")
+    host, roots = host_of(scope), future_roots.result()
     launches = host.indices_of(work["launches"])
     root_of_work = np.where(launches >= 0, roots[launches], NONE) if len(roots) else launches
     sequences = _Sequences(work, words, root_of_work, parameters.min_length)
@@ -164,7 +164,7 @@ def _roots(host: Host, parameters: SequenceParameters) -> "Indices":
     is_named = np.array([parameters.operator in name for name in host.words], bool)
     kinds = (OP, ANNOTATION) if parameters.operator else (OP,)
     is_kind = np.array([kind in kinds for kind in range(len(KINDS))], bool)
-    chosen = is_named.take(host.names) & is_kind.take(host.kinds)
+    chosen = is_named[host.names] & is_kind[host.kinds]
     return outermost_marked(parents_of(host.threads, host.starts, host.ends), chosen)
 
 

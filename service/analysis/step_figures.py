@@ -1,6 +1,7 @@
 """What does each step cost, in all and by kernel, operator and collective?"""
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -102,12 +103,15 @@ class FigureParameters(Parameters):
 
 def answer(scope: Scope, parameters: FigureParameters) -> Tables:
     """Return the figures of each step of a rank."""
-    windows = windows_of(scope, activity_of(scope, "exact"), StepParameters())
-    tables = {"steps": _steps(scope, windows)}
-    for name, table in (("work", _work), ("operators", _operators), ("collectives", _collectives)):
-        is_wanted = parameters.only in {"all", name}
-        tables[name] = table(scope) if is_wanted else table_of(TABLES[name], _empty(TABLES[name]))
-    return tables
+    compute = {"steps": _steps, "work": _work, "operators": _operators, "collectives": _collectives}
+
+    def table(name: str, scope: Scope) -> pa.Table:
+        is_wanted = name == "steps" or parameters.only in {"all", name}
+        return compute[name](scope) if is_wanted else table_of(TABLES[name], _empty(TABLES[name]))
+
+    with scope.beside(partial(table, "operators")) as operators:  # takes as long as all others together
+        tables = {name: table(name, scope) for name in TABLES if name != "operators"}
+    return {name: operators.result() if name == "operators" else tables[name] for name in TABLES}
 
 
 def _empty(columns: Columns) -> dict[str, list[Any]]:
@@ -118,8 +122,9 @@ def _ranked(columns: Columns, scope: Scope, values: pa.Table) -> pa.Table:
     return table_of(columns, values.append_column("rank", pa.array([scope.rank] * len(values), pa.int64())))
 
 
-def _steps(scope: Scope, windows: Windows) -> pa.Table:
+def _steps(scope: Scope) -> pa.Table:
     activity = activity_of(scope, "exact")
+    windows = windows_of(scope, activity, StepParameters())
     totals = windows.ends - windows.starts
     busy = activity.work.coverage().between(windows.starts, windows.ends)
     no_work = np.full(len(windows), not len(activity.work.starts))

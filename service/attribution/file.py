@@ -146,8 +146,9 @@ def read_work(columns: Path, names: Sequence[str]) -> pa.Table | None:
     with _open(columns) as file:
         if file is None:
             return None
-        groups = (file.read_row_group(group, [*names, "is_work"]) for group in range(file.num_row_groups))
-        return pa.concat_tables([SCHEMA.empty_table().select([*names]), *(work_in(group, names) for group in groups)])
+        is_work = file.read(["is_work"])["is_work"]
+        work = {name: file.read([name])[name].filter(is_work) for name in names}  # all at once take much memory
+        return pa.table(work, pa.schema([SCHEMA.field(name) for name in names]))
 
 
 def work_in(slices: pa.Table, names: Sequence[str]) -> pa.Table:

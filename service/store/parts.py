@@ -180,6 +180,7 @@ class Parts:
         self._firsts = np.cumsum([0, *(group.num_rows for group in self._groups)])
         self._places = self._file.places
         self.rows: int = metadata.num_rows
+        self._nulls: dict[pa.DataType, pa.Array] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -218,8 +219,15 @@ class Parts:
         with _reading(self._events):
             table = self._file.read(indexes, self._needed(columns, indexes))
         for name in set(columns).difference(table.column_names):
-            table = table.append_column(name, pa.nulls(len(table), self.schema.field(name).type))
+            table = table.append_column(name, self._null_column(self.schema.field(name).type, len(table)))
         return table.select(columns)
+
+    def _null_column(self, type_: pa.DataType, rows: int) -> pa.Array:
+        """Return a column of nulls, a part of the longest one so far: making them for all parts takes long."""
+        nulls = self._nulls.get(type_)
+        if nulls is None or len(nulls) < rows:
+            nulls = self._nulls[type_] = pa.nulls(rows, type_)
+        return nulls[:rows]
 
     def _needed(self, columns: Sequence[str], indexes: Sequence[int]) -> list[str]:
         """Return the columns that are not null in all rows of some parts; at least one."""

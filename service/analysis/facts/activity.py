@@ -131,7 +131,7 @@ def _activity(scope: Scope, rules: Rules, categories: bool) -> Activity:
 
     if not categories and len(steps_of(scope)[0]):
         return scope.cached(("work", rules), lambda: _without_categories(scope, rules))
-    with scope.reading_slices():
+    with scope.beside(Scope.slices):
         activity = scope.cached(("work", rules), lambda: _without_categories(scope, rules))
         work, covers = activity.work, activity.covers.copy()
         of_rules = ("external_id",) if rules == "tensorboard" else ()

@@ -117,7 +117,7 @@ def host_of(
     kind_counts = np.array([kind in kinds or kind == PYTHON for kind in range(len(KINDS))], bool)
     if name_counts.all() and kind_counts.all():
         return host
-    chosen = kind_counts.take(host.kinds) & name_counts.take(host.names)
+    chosen = kind_counts[host.kinds] & name_counts[host.names]
     if chosen.all():
         return host
     columns = ("starts", "ends", "threads", "names", "kinds", "rows")

@@ -114,7 +114,7 @@ class OperatorRows:
     def _add_eligible(self, on_cores: Indices) -> None:
         """Add the number of slices in each operator that can use tensor cores: by name, or because their work does."""
         is_eligible_name = np.array([word in OPERATORS for word in self.words], bool)
-        eligible = is_eligible_name[self.codes].take(self.host.names)
+        eligible = is_eligible_name[self.codes][self.host.names]
         eligible[on_cores] = True
         self.columns["eligible"] = self._sum_unmerged(subtree_counts(self.parents, eligible))
 

@@ -79,34 +79,24 @@ class PathEdges:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        with scope.reading_slices():
+        with scope.beside(Scope.slices):
             self.work_columns, self.words = _work_columns(scope)
             links_of_threads(scope)
         columns = self.work_columns
         require_countable(total_duration(columns["starts"], columns["ends"]), "The time of work on devices")
         self.host = host = host_of(scope)
-        is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words], bool)
-        left_out = (host.kinds == ANNOTATION) | is_step[
-            host.names
-        ]  # flags, since a copy of the other slices could take half a GB
-        included = ~left_out
-        self.start, self.end = _bounds(
-            (host.starts, host.ends, included), (columns["starts"], columns["ends"], np.True_)
-        )
-        if self.end - self.start >= 1 << 62:
-            raise NotApplicable("The trace spans more nanoseconds than 64 bits can hold.")
-        self.parents = parents_of(host.threads, host.starts, host.ends, drop=True, left_out=left_out)
-        del left_out, included
+        self.correlated = scope.slices().correlated
+        with scope.beside(lambda _: first_matches(self.correlated.ids, columns["correlations"])) as matches:
+            self._nest()
         (devices, _), (streams, stream_count) = factorize(columns["devices"]), factorize(columns["streams"])
         stream_codes, self.streams = factorize(devices.astype(np.int64) * stream_count + streams)
         firsts = first_indices(stream_codes, self.streams)
         pairs = zip(columns["devices"][firsts].tolist(), columns["streams"][firsts].tolist(), strict=True)
         self.stream_code = {pair: code for code, pair in enumerate(pairs)}
-        self.correlated = scope.slices().correlated
-        dropped = self.parents[self.correlated.indices] == DROPPED
+        places, dropped = matches.result(), self.parents[self.correlated.indices] == DROPPED
         if dropped.any():  # mostly not, and a copy takes memory
             self.correlated = self.correlated._replace(ids=np.where(dropped, 0, self.correlated.ids))
-        places = first_matches(self.correlated.ids, columns["correlations"])
+            places = first_matches(self.correlated.ids, columns["correlations"])
         call = _take_or(self.correlated.indices, places, NONE)
         call_starts = _take_or(host.starts, call, 0)
         launches = np.where((call >= 0) & (call_starts <= columns["starts"]), call, NONE).astype(np.int32)
@@ -133,6 +123,19 @@ class PathEdges:
         self.at, self.until, self.length = times[:, :count]
         self.kind, self.names, self._steps = codes[:, :count]
         self._points = path.points
+
+    def _nest(self) -> None:
+        """Find the parents of slices, and the bounds of all that can be on a path."""
+        host, columns = self.host, self.work_columns
+        is_step = np.array([word.startswith(STEP_PREFIX) for word in host.words], bool)
+        # flags, since a copy of the other slices could take half a GB
+        left_out = (host.kinds == ANNOTATION) | is_step[host.names]
+        self.start, self.end = _bounds(
+            (host.starts, host.ends, ~left_out), (columns["starts"], columns["ends"], np.True_)
+        )
+        if self.end - self.start >= 1 << 62:
+            raise NotApplicable("The trace spans more nanoseconds than 64 bits can hold.")
+        self.parents = parents_of(host.threads, host.starts, host.ends, drop=True, left_out=left_out)
 
     def sources(self, chosen: Ints) -> Ints:
         """Return the point from which each chosen edge leads."""
@@ -214,10 +217,10 @@ class PathEdges:
         same_thread = (waits // self._radix == calls[source] // self._radix) & (
             waits // self._radix == calls[target] // self._radix
         )
-        pairs = zip(launched[target[same_thread]].tolist(), launched[source[same_thread]].tolist(), strict=True)
-        for waiting, awaited in pairs:
-            if self.work.streams[waiting] != self.work.streams[awaited]:
-                self._add_dependency(waiting, awaited)
+        waiting, awaited = launched[target[same_thread]], launched[source[same_thread]]
+        crossing = self.work.streams[waiting] != self.work.streams[awaited]
+        for pair in zip(waiting[crossing].tolist(), awaited[crossing].tolist(), strict=True):
+            self._add_dependency(*pair)
 
     @cached_property
     def _named_calls(self) -> dict[re.Pattern[str], Ints]:
@@ -229,9 +232,10 @@ class PathEdges:
         )
         if not bits.any():
             return {pattern: np.empty(0, np.int64) for pattern in _PATTERNS}
-        matching = bits.take(host.names)
-        matching[host.kinds != CALLS] = 0
-        return {pattern: np.flatnonzero(matching & 1 << bit) for bit, pattern in enumerate(_PATTERNS)}
+        named = np.flatnonzero(bits[host.names])
+        calls = named[host.kinds[named] == CALLS]
+        matching = bits[host.names[calls]]
+        return {pattern: calls[matching & 1 << bit > 0] for bit, pattern in enumerate(_PATTERNS)}
 
     def _thread_order(self, slices: Ints | Indices) -> Ints:
         """Return a sort key for each slice: by thread, then by time."""

@@ -3,11 +3,11 @@
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from service.attribution.nesting import Indices
     from service.cutting.criteria import IntervalSet
     from service.store.parts import Part
+
+Value = TypeVar("Value")
 
 log = logging.getLogger(__name__)
 
@@ -259,17 +261,17 @@ class Scope:
         return self.cached("slices", self._read_slices)
 
     @contextmanager
-    def reading_slices(self) -> Iterator[None]:
-        """Read the slices in another thread until the ``with`` block is left, unless they are read."""
-        with closing(self.sibling()) as sibling, ThreadPoolExecutor(1, "slices") as thread:
-            future = thread.submit(sibling.slices)
-            yield
+    def beside(self, compute: "Callable[[Scope], Value]") -> Iterator["Future[Value]"]:
+        """Compute something about the rank in another thread until the ``with`` block is left."""
+        with closing(self.sibling()) as sibling, ThreadPoolExecutor(1, "beside") as thread:
+            future = thread.submit(compute, sibling)
+            yield future
             future.result()
 
     def _read_slices(self) -> "Slices":
-        from service.analysis.facts.slices import COLUMNS, read_slices  # noqa: PLC0415 - loads numba, which the server does without
+        from service.analysis.facts.slices import columns_of, read_slices  # noqa: PLC0415 - loads numba, which the server does without
 
-        slices = read_slices(self._events(COLUMNS), self._slice_counts)
+        slices = read_slices(self._events(columns_of(self.summary.counts)), self._slice_counts)
         self.cached("names", lambda: slices.names)
         return slices
 

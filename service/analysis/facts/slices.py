@@ -27,7 +27,7 @@ _WORDS = ("name", "cat", "ph", "pid_text", "tid_text")
 _TS, _DUR, _CORRELATION, _PID, _TID = range(len(_INTS))
 _NAME, _CAT, _PH, _PID_TEXT, _TID_TEXT = range(len(_WORDS))
 COLUMNS = (*_INTS, *_WORDS)
-"""Columns from which slices are read."""
+"""Columns from which slices are read; see `columns_of`."""
 
 BY_NAME = -2
 """Stands for the group of a slice's name in `Slices.unions`."""
@@ -107,11 +107,24 @@ class Slices(NamedTuple):
         return np.array([*(bool(condition(word)) for word in words), False])
 
 
+def columns_of(counts: Mapping[str, int]) -> list[str]:
+    """Return the columns to read: all but the phases if each event of the categories of slices is one.
+
+    Args:
+        counts: number of the events of each phase and category, as a summary has it.
+    """
+    for key in counts:
+        phase, _, category = key.partition("|")
+        if "|" in category or (phase != "X" and _group_of(category) != _OTHER):
+            return [*COLUMNS]
+    return [name for name in COLUMNS if name != "ph"]
+
+
 def read_slices(tables: Iterable[pa.Table], counts: Mapping[str, int]) -> Slices:
     """Read the slices of a rank.
 
     Args:
-        tables: events in order of time, with `COLUMNS`; text is dictionary-encoded.
+        tables: events in order of time, with the columns of `columns_of`; text is dictionary-encoded.
         counts: number of slices of each category, or an upper bound.
 
     Raises:
@@ -155,14 +168,14 @@ class _Reader:
         Raises:
             ExportFailed: there are more slices than counted.
         """
-        columns = {name: _Column(table[name]) for name in COLUMNS}
+        columns = {name: _Column(table[name]) if name in table.column_names else _NO_COLUMN for name in COLUMNS}
         read = tuple(
             (tuple(columns[name].values for name in names), tuple(columns[name].valid for name in names))
             for names in (_INTS, _WORDS)
         )
         categories, phases = columns["cat"].words, columns["ph"].words
         category_groups = np.array([*map(_group_of, categories), _OTHER], np.int8)
-        is_slice = np.array([*(word == "X" for word in phases), False])
+        is_slice = np.array([*(word == "X" for word in phases), "ph" not in table.column_names])
         category_codes = [
             self._categories.setdefault(word, len(self._categories)) if group != _OTHER else NONE
             for word, group in zip(categories, category_groups.tolist(), strict=False)
@@ -170,8 +183,7 @@ class _Reader:
         codes = self._name_codes(columns["name"], columns["cat"]), np.array([*category_codes, NONE], np.int32)
         if len(self._firsts) < len(table):
             self._firsts = np.empty(len(table), np.int64)
-            self._slots = np.empty(2 << len(table).bit_length(), np.int32)
-        self._slots.fill(NONE)
+            self._slots = np.full(2 << len(table).bit_length(), NONE, np.int32)
         before = self._counts.copy()
         threads = _copy(
             read, category_groups, is_slice, codes, self._events, (*self._groups, self._correlated), self._counts,
@@ -180,10 +192,11 @@ class _Reader:
         if threads < 0:
             raise ExportFailed("The trace's columns have more slices than its summary counts.")
         self._events += len(table)
-        tracks = zip(*(table[name].take(pa.array(self._firsts[:threads])).to_pylist() for name in TRACK), strict=True)
+        tracks = (tuple(columns[name].at(row) for name in TRACK) for row in self._firsts[:threads].tolist())
         numbers = np.array([self._threads.setdefault(track, len(self._threads)) for track in tracks], np.int32)
-        for rows, first, last in zip(self._groups, before.tolist(), self._counts.tolist(), strict=False):
-            rows.threads[first:last] = numbers[rows.threads[first:last]]
+        if (numbers != np.arange(threads)).any():
+            for rows, first, last in zip(self._groups, before.tolist(), self._counts.tolist(), strict=False):
+                rows.threads[first:last] = numbers[rows.threads[first:last]]
 
     def _name_codes(self, name: "_Column", category: "_Column") -> Indices:
         """Return the code of each name in a table's dictionary; -1 for names of Python functions only."""
@@ -247,6 +260,16 @@ class _Column:
         self.valid = np.frombuffer(valid, np.uint8) if chunk.null_count else np.empty(0, np.uint8)
         self.values.flags.writeable = self.valid.flags.writeable = False  # compiled code is specialised by this flag
 
+    def at(self, row: int) -> int | str | None:
+        """Return the value of a row."""
+        if not _has.py_func(self.valid, row):  # type: ignore[attr-defined] # numba sets it
+            return None
+        value = int(self.values[row])
+        return self.words[value] if self.words else value
+
+
+_NO_COLUMN = _Column(pa.chunked_array([], pa.dictionary(pa.int32(), pa.string())))
+
 
 def _encode(codes: dict[str, int], words: list[str]) -> Indices:
     """Return the code of each word, with -1 appended; a new word gets the next code."""
@@ -274,6 +297,15 @@ def _word(columns: Any, column: int, row: int) -> int:
     return code
 
 
+@inlined
+def _track(columns: Any, row: int) -> tuple[int, int, int, int]:
+    """Return the pid and the tid of a row, and their texts as `_word` has them."""
+    return (
+        _int(columns, _PID, row), _int(columns, _TID, row),
+        _word(columns, _PID_TEXT, row), _word(columns, _TID_TEXT, row),
+    )  # fmt: skip
+
+
 @compiled
 def _copy(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: objects would cost more
     columns: Any, category_groups: Any, is_slice: Flags, codes: Any, first_row: int, groups: Any, counts: Ints,
@@ -286,29 +318,33 @@ def _copy(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: ob
     Args:
         columns: for integers and for text, the columns' values and validity bitmaps.
         category_groups: group of each category, and of null at the end.
-        is_slice: whether each phase is that of a slice, and null at the end.
+        is_slice: whether each phase is that of a slice, and null at the end; only true if there are no phases.
         codes: code of each name, and of each category; that of null is at the end.
         first_row: row of the table's first event.
         groups: the `Rows` of each group, and `Correlated`.
         counts: number of slices of each group and of correlated slices, which grow.
         firsts: receives the first row of each thread.
-        slots: hash table with more than twice as many slots as events, all `NONE`.
+        slots: hash table with more than twice as many slots as events, all `NONE`, before and after.
     """
     threads, mask = 0, len(slots) - 1
     name_codes, category_codes = codes
-    thread, last = -1, 0  # of the slice before, and its row: most slices have the thread of the one before
-    for row in range(len(columns[1][0][_PH])):
+    thread, last = -1, (0, 0, 0, 0)  # of the slice before: most slices have the thread of the one before
+    has_phases = not is_slice[-1]
+    for row in range(len(columns[1][0][_CAT])):
         category = _word(columns, _CAT, row)
         group = category_groups[category]
-        if group == _OTHER or not is_slice[_word(columns, _PH, row)]:
+        if group == _OTHER or (has_phases and not is_slice[_word(columns, _PH, row)]):
             continue
         start = _int(columns, _TS, row)
         if start == UNKNOWN:
             continue
-        if thread < 0 or not _is_of_thread(columns, row, last):
-            thread = _thread_of(columns, row, threads, mask, firsts, slots)
-            threads = max(threads, thread + 1)
-        last = row
+        track = _track(columns, row)
+        if thread < 0 or track != last:
+            slot = _slot_of(columns, track, mask, firsts, slots)
+            if slots[slot] < 0:
+                slots[slot], firsts[threads] = threads, row
+                threads += 1
+            thread, last = slots[slot], track
         duration = max(_int(columns, _DUR, row), 0)
         end = start + (duration if start <= _MAX - duration else 0)
         words = name_codes[_word(columns, _NAME, row)], category_codes[category], thread, first_row + row
@@ -327,30 +363,19 @@ def _copy(  # noqa: PLR0913, PLR0917 - compiled code takes arrays one by one: ob
                 place = counts[_CORRELATED]
                 groups[_CORRELATED].indices[place], groups[_CORRELATED].ids[place] = at, correlation
                 counts[_CORRELATED] = place + 1
+    for number in range(threads - 1, -1, -1):  # the latest first, so that all others are still found
+        slots[_slot_of(columns, _track(columns, firsts[number]), mask, firsts, slots)] = NONE
     return threads
 
 
 @inlined
-def _thread_of(columns: Any, row: int, threads: int, mask: int, firsts: Ints, slots: Indices) -> int:
-    """Return the number of the thread of a row; a new one gets the next number, and the row as its first."""
-    pid, tid = _int(columns, _PID, row), _int(columns, _TID, row)
-    pid_text, tid_text = _word(columns, _PID_TEXT, row), _word(columns, _TID_TEXT, row)
+def _slot_of(columns: Any, track: tuple[int, int, int, int], mask: int, firsts: Ints, slots: Indices) -> int:
+    """Return the slot of the thread of a track, or the free slot where it belongs."""
+    pid, tid, pid_text, tid_text = track
     slot = ((pid * 31 + tid) * 31 + pid_text * 7 + tid_text) * 0x2545F4914F6CDD1D >> 32 & mask
-    while slots[slot] >= 0 and not _is_of_thread(columns, row, firsts[slots[slot]]):
+    while slots[slot] >= 0 and _track(columns, firsts[slots[slot]]) != track:
         slot = (slot + 1) & mask
-    if slots[slot] < 0:
-        slots[slot], firsts[threads] = threads, row
-    thread: int = slots[slot]
-    return thread
-
-
-@inlined
-def _is_of_thread(columns: Any, row: int, other: int) -> bool:
-    """Return whether two rows have the same thread."""
-    same = _int(columns, _PID, row) == _int(columns, _PID, other)
-    same = same and _int(columns, _TID, row) == _int(columns, _TID, other)
-    same = same and _word(columns, _PID_TEXT, row) == _word(columns, _PID_TEXT, other)
-    return same and _word(columns, _TID_TEXT, row) == _word(columns, _TID_TEXT, other)
+    return slot
 
 
 @inlined

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.analysis.facts.slices import COLUMNS, read_slices
+from service.analysis.facts.slices import COLUMNS, columns_of, read_slices
 from service.streaming.schema import SCHEMA
 from service.trace.errors import ExportFailed
 
@@ -125,6 +125,25 @@ def test_slices_of_the_host_are_filtered_by_category_and_name(events: list[Event
     assert slices.of_categories({"cpu_op"}.__contains__).sum() == sum(event["cat"] == "cpu_op" for event in host)
     assert slices.host_named({"a", ""}.__contains__).sum() == sum(event["name"] in {"a", ""} for event in host)
     assert slices.host_named(lambda _: True).sum() == sum(event["name"] is not None for event in host)
+
+
+@given(EVENTS, st.lists(st.integers(1, 40)))
+def test_slices_are_the_same_without_phases_where_categories_tell_them(events: list[Event], cuts: list[int]) -> None:
+    of_slices = [event | {"ph": "X"} if event["cat"] in {*HOST, REGION} else event for event in events]
+    columns = columns_of(Counter(f"{event['ph'] or ''}|{event['cat'] or ''}" for event in of_slices))
+    assert columns == [name for name in COLUMNS if name != "ph"]
+    whole = tables(of_slices, cuts)
+    expected, slices = (
+        read_slices(some, counted(of_slices)) for some in (whole, [table.select(columns) for table in whole])
+    )
+    assert (slices.names, slices.categories, slices.threads) == (expected.names, expected.categories, expected.threads)
+    for read, rows in ((slices.host, expected.host), (slices.regions, expected.regions)):
+        assert [column.tolist() for column in read] == [column.tolist() for column in rows]
+
+
+@pytest.mark.parametrize("key", ["i|cpu_op", "|gpu_user_annotation", "B|cuda_runtime", "X||cpu_op", "i|a|b"])
+def test_phases_are_read_where_they_tell_slices_from_other_events(key: str) -> None:
+    assert columns_of({"X|cpu_op": 3, "M|": 1, "s|ac2g": 2, key: 1}) == [*COLUMNS]
 
 
 def test_more_slices_than_the_summary_counts_are_refused() -> None:
