@@ -85,7 +85,9 @@ def main() -> None:
         with trace.open("rb") as file:
             size, packed = sum(map(len, plain_chunks(file))), trace.stat().st_size
         if chosen.only == "ingest":
-            sys.stdout.write(measure_ingests(trace, size))
+            for line in measure_ingests(trace, size):
+                sys.stdout.write(line)
+                sys.stdout.flush()
             return
         rows, events, columns = measure(trace, Path(scratch, "data"), chosen.only)
         if chosen.only is None:
