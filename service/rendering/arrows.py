@@ -66,12 +66,12 @@ class _Places:
 
     @property
     def arrows(self) -> Keys:
-        """The arrow of each end."""
+        """The arrow of each place."""
         return np.concatenate(self._arrows)
 
     @property
     def rows(self) -> Ints:
-        """The row of each end."""
+        """The row of each place."""
         return np.concatenate(self._rows)
 
 

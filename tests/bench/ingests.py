@@ -3,13 +3,12 @@
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from service.engine.trace_processor.provision import engine_path
 from service.settings import Settings
-from tests.bench.figures import IJSON, PASS, announce, processor_time, run_alone, served, settle
+from tests.bench.figures import IJSON, PASS, Row, processor_time, run_alone, served, settle, timed
 
 ROUNDS = 3
 INGEST, ENGINE = "ingest: PUT to ready", "trace_processor alone: load"
@@ -29,10 +28,11 @@ def measure_ingests(trace: Path, json_bytes: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder, served(Path(folder), keep_ready=True) as server:
         for number in range(1, ROUNDS + 1):
             settle(server)
-            announce(INGEST)
-            start, cpu_start = time.perf_counter(), processor_time(server.pid)
-            ingested = server.upload(trace, wait=3600)
-            wall, cpu = time.perf_counter() - start, processor_time(server.pid) - cpu_start
+            rows: list[Row] = []
+            before = processor_time(server.pid)
+            with timed(INGEST, server, rows):
+                ingested = server.upload(trace, wait=3600)
+            wall, cpu = rows[0].wall_s, processor_time(server.pid) - before
             server.api.delete(f"/traces/{ingested['id']}").raise_for_status()
             settle(server)
             load = run_alone(ENGINE, [engine, "-Q", "select 1", str(trace)]).wall_s

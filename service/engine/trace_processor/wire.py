@@ -63,13 +63,18 @@ def frame(message: Any) -> bytes:
 
 def framed(payload: bytes) -> bytes:
     """Return a serialized RPC message as a frame of the stream."""
-    return b"\x0a" + varint(len(payload)) + payload
+    return _head(len(payload)) + payload
+
+
+def _head(size: int) -> bytes:
+    """Return the tag and the size in bytes of a payload."""
+    return b"\x0a" + varint(size)
 
 
 def append_head(size: int) -> bytes:
     """Return the start of the frame that appends data to the trace; the data, of a size in bytes, are its rest."""
     start = _APPEND + varint(size)
-    return b"\x0a" + varint(len(start) + size) + start
+    return _head(len(start) + size) + start
 
 
 def request(method: int, **fields: Any) -> Any:
