@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from service.attribution.gathered import GatheredColumns
-from service.attribution.nesting import Ints, factorize
+from service.attribution.nesting import Flags, Ints, factorize
 from service.store.parts import Part, Words
-from service.streaming.scan.search import NOWHERE, hashes, places
+from service.streaming.scan.search import hashes
 from service.streaming.words import word_column
 
 COLLECTIVE = b'"Collective name"'
@@ -66,15 +66,15 @@ class GatheredWork:
         if not len(rows):
             return
         args = _args(part)
-        collectives = places(args, COLLECTIVE, rows)
+        configurations, has_configuration, names_collective = hashes(args, _CONFIGURATION, COLLECTIVE, rows)
         has = {name: part.has(name)[rows] for name in _INTS}
         nulls = sum((~flags).astype(np.int64) << bit for bit, flags in enumerate(has.values()))
         self._columns.add(
             **{name: part.numbers(name)[rows] * flags for name, flags in has.items()},
             name=self.names.of(part, "name", rows),
             cat=self._categories.of(part, "cat", rows),
-            names_collective=(collectives != NOWHERE).astype(np.int8),
-            configuration=self._configurations_of(args, rows, collectives),
+            names_collective=names_collective.astype(np.int8),
+            configuration=self._numbered(configurations, has_configuration),
             nulls=np.asarray(nulls),
         )
 
@@ -89,18 +89,15 @@ class GatheredWork:
             "configuration": pa.array(values["configuration"], mask=values["configuration"] < 0),
         }
 
-    def _configurations_of(self, args: pa.StringArray, rows: Ints, ends: Ints) -> Ints:
-        """Return the number of each event's configuration, whose description ends at a place; -1 for none."""
-        firsts = places(args, _CONFIGURATION, rows)
-        has = firsts != NOWHERE
-        found = hashes(args, rows[has], firsts[has], ends[has])
-        codes, count = factorize(found)
+    def _numbered(self, configurations: Ints, has: Flags) -> Ints:
+        """Return the numbers of configurations by their hashes; -1 for events without one."""
+        codes, count = factorize(configurations[has])
         distinct = np.empty(count, np.int64)
-        distinct[codes] = found
+        distinct[codes] = configurations[has]
         known = self._configurations
         for value in np.sort(distinct).tolist():
             known.setdefault(value, len(known))
-        numbers = np.full(len(rows), -1)
+        numbers = np.full(len(has), -1)
         numbers[has] = np.array([known[value] for value in distinct.tolist()], np.int64)[codes]
         return numbers
 

@@ -68,7 +68,7 @@ class PackedEvents:
             if pa.types.is_dictionary(column.type):
                 dictionary = column.chunk(0).dictionary
                 codes = _packed([chunk.indices for chunk in column.chunks], valid, rows, 0, len(dictionary) - 1)
-                columns[name] = pa.DictionaryArray.from_arrays(codes, dictionary)
+                columns[name] = pa.DictionaryArray.from_arrays(codes, dictionary, safe=False)
             else:
                 least[name], most = _bounds_of(column.chunks, valid)
                 columns[name] = _packed(column.chunks, valid, rows, least[name], most)
@@ -182,7 +182,7 @@ class _Joined:
         numbers, codes = numbers_of(distinct.indices), np.zeros(self.count, np.int32)
         for (words, _, rows), first in zip(pieces, firsts, strict=True):
             _spread_codes(numbers_of(words.indices), numbers[first:], rows, codes)
-        return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes, valid), distinct.dictionary)
+        return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes, valid), distinct.dictionary, safe=False)
 
 
 def prepare_packing() -> None:

@@ -395,7 +395,9 @@ class Builder:
             return _array(pa.int8(), columns.decimals[column - TS_DECIMALS, :count], bits[column])
 
         def member(of: int) -> pa.DictionaryArray:
-            return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes[of], bits[_CODES + of]), words[of])
+            return pa.DictionaryArray.from_arrays(
+                _array(pa.int32(), codes[of], bits[_CODES + of]), words[of], safe=False
+            )
 
         def texts(index: int, out: Text) -> pa.StringArray:
             starts = pa.py_buffer(columns.starts[index, : count + 1])
