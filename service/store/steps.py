@@ -74,5 +74,5 @@ def merged_steps(steps: Iterable[Step]) -> tuple[Ints, Ints, Ints]:
         else:
             latest[number] = [number, start, end]
             merged.append(latest[number])
-    numbers, starts, ends = np.array(merged, np.int64).T
+    numbers, starts, ends = np.ascontiguousarray(np.array(merged, np.int64).T)  # compiled code has no form for others
     return numbers, starts, ends
