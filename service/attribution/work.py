@@ -91,9 +91,10 @@ class GatheredWork:
 
     def _numbered(self, configurations: Ints, has: Flags) -> Ints:
         """Return the numbers of configurations by their hashes; -1 for events without one."""
-        codes, count = factorize(configurations[has])
+        found = configurations[has]
+        codes, count = factorize(found)
         distinct = np.empty(count, np.int64)
-        distinct[codes] = configurations[has]
+        distinct[codes] = found
         known = self._configurations
         for value in np.sort(distinct).tolist():
             known.setdefault(value, len(known))

@@ -17,7 +17,7 @@ from service.streaming.schema import SCHEMA, UNTIMED_LAST
 ROW_GROUP = 3 << 14
 """Largest number of events in a part of a file."""
 
-_ENCODINGS = {  # measured: the smallest for each column, and no slower than others
+_ENCODINGS = {  # measured: about the smallest for each column, and no slower than others
     **dict.fromkeys(("ts_ns", "correlation", "external_id", "bytes"), "DELTA_BINARY_PACKED"),
     **dict.fromkeys(("position", "dur_ns", "dur_digits", "id"), "BYTE_STREAM_SPLIT"),
     **dict.fromkeys(("ts_digits", "device", "args", "rest"), "PLAIN"),
