@@ -1,5 +1,6 @@
 """Builder of links between events; takes the events while they are written."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from service.attribution.sweep import CLASS, CORRELATION, END, ID, NAME, ROW, ST
 from service.attribution.work import COLUMNS as WORK_COLUMNS
 from service.attribution.work import GatheredWork
 from service.store.event_classes import ClassValues, EventClass, EventClasses
-from service.store.parts import TRACK, Part, Words, WordValues
+from service.store.parts import TRACK, Part, WordValues
 from service.streaming.buffers import fixed
 from service.trace.summary import (
     ANNOTATION_CATEGORIES,
@@ -65,9 +66,9 @@ class LinkBuilder:
             "correlation", "row", "id", "start", "duration", "name", "track", "operator", "operator_id", folder=folder
         )  # fmt: skip
         self._slices = GatheredColumns("row", "correlation", "id", "start", "end", "track", "is_work", folder=folder)
-        self._regions = GatheredColumns("row", "id", "name", "start", "track", "is_device", folder=folder)
+        self._regions = GatheredColumns("row", "id", "name_hash", "start", "track", "is_device", folder=folder)
         self._work = GatheredWork(folder)
-        self._names = Words()
+        self._name_hashes = WordValues(lambda name: hash(name) & sys.maxsize)  # a trace may name each step
 
     def _thread_of(self, class_: EventClass) -> int:
         return self._thread_numbers.setdefault(normalized_track(*class_.track), len(self._thread_numbers))
@@ -136,7 +137,7 @@ class LinkBuilder:
             self._regions.add(
                 row=part.first + rows,
                 id=part.ints("external_id")[rows],
-                name=self._names.of(part, "name", rows),
+                name_hash=self._name_hashes.of(part, "name", rows),
                 start=part.starts[rows],
                 track=self._tracks_of(part, rows),
                 is_device=np.full(len(rows), is_device, np.int8),

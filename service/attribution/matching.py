@@ -19,7 +19,7 @@ from service.attribution.nesting import NONE, Flags, Indices, Ints, first_matche
 from service.attribution.rank_steps import NO_PID, WorkTimes
 from service.attribution.steps import StepClock, Track
 from service.attribution.work import GatheredWork, words_of
-from service.store.parts import Part
+from service.store.parts import Part, mixed
 from service.trace.summary import OPERATOR_CATEGORIES, ExternalIdKind
 
 MIN_AGREEMENT = 0.99
@@ -244,10 +244,11 @@ class _Regions:
         """Match annotations on devices with those of the host.
 
         Args:
-            regions: their row, id, name as a number, start, track, and whether they are on a device.
+            regions: their row, id, hash of the name, start, track, and whether they are on a device.
         """
-        ids, names, is_device = regions.values("id"), regions.values("name"), regions.values("is_device") > 0
-        keys = np.where(ids > 0, ids * (names.max(initial=0) + 2) + names + 1, 0)
+        ids, is_device = regions.values("id"), regions.values("is_device") > 0
+        hashes = mixed(ids, regions.values("name_hash")) >> np.uint64(1)
+        keys = np.where(ids > 0, hashes.view(np.int64), 0)
         device, host = np.flatnonzero(is_device), np.flatnonzero(~is_device)
         match = first_matches(keys[host], keys[device])
         origins = np.where(match != NONE, np.append(host, NONE)[match], device)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.store.anomalies import note_anomalies
 from service.store.event_classes import EventClasses
 from service.store.folder import EVENTS
-from service.store.parts import METADATA, Flags, Ints, Part, Parts, rows_at
-from service.store.steps import steps_of
+from service.store.parts import METADATA, TRACK, Flags, Ints, Part, Parts, rows_at, table_at
+from service.store.steps import is_on_host, steps_of
 from service.store.tally import Tally
 from service.store.tally_sums import Extent, TallySums, Track
 from service.trace.health import Health
@@ -23,6 +24,7 @@ from service.trace.summary import (
     STEP_PREFIX,
     Device,
     Key,
+    Step,
     Summary,
     Thread,
     key_of,
@@ -30,13 +32,14 @@ from service.trace.summary import (
 from service.trace.text import without_halves
 
 _ROWS_AT_ONCE = 10_000
-_TIME_MAX = np.iinfo(np.int64).max
 
 _NAMING = {"process_name": "name", "process_labels": "labels", "thread_name": "name"}
 """Metadata events that name a process or thread, and the argument that holds the name."""
 
 _NAME_COLUMNS = ("name", "pid", "pid_text", "tid", "tid_text", "args", "position")
-_STEP_COLUMNS = ("name", "ts_ns", "dur_ns", "cat", "pid", "pid_text", "tid", "tid_text", "position")
+_STEP_COLUMNS = ("name", "cat", *TRACK)
+_TIMES = ("start", "end", "position")
+"""Columns of steps by which they are in order."""
 
 
 class Census:
@@ -49,7 +52,7 @@ class Census:
     def __init__(self, classes: EventClasses) -> None:
         self._tally = Tally(classes)
         self._names: dict[tuple[Key, ...], tuple[int, str]] = {}
-        self._steps: list[tuple[Any, ...]] = []
+        self._steps: list[pa.Table] = []
 
     def add(self, part: Part) -> None:
         """Add the next events, at least one."""
@@ -57,13 +60,24 @@ class Census:
         for kind, *row in _rows(part, _NAME_COLUMNS, part.which("ph", METADATA) & part.has("args")):
             if kind in _NAMING:
                 self._add_name(kind, *row)
+        self._add_steps(part)
+
+    def _add_steps(self, part: Part) -> None:
+        """Keep what may be a step as columns, because a long trace has many."""
         codes, names = part.encoded("name")  # a list of all of its words would take long
         is_step = np.append(pc.starts_with(names, STEP_PREFIX).to_numpy(zero_copy_only=False), False)
-        if is_step.any():
-            chosen = part.slices & part.has("ts_ns") & is_step.take(codes, mode="wrap")
-            for name, start, last, *place in _rows(part, _STEP_COLUMNS, chosen):
-                end = start + max(last or 0, 0)
-                self._steps.append((name, start, end if end <= _TIME_MAX else start, *place))
+        if not is_step.any():
+            return
+        chosen = part.slices & part.has("ts_ns") & part.which("cat", is_on_host)
+        rows = np.flatnonzero(chosen & is_step.take(codes, mode="wrap"))
+        if len(rows):
+            starts, ends = part.starts[rows], part.ends[rows]
+            ends = np.maximum(starts, ends)  # an end beyond 64 bits has wrapped around
+            times = zip(_TIMES, (starts, ends, part.ints("position")[rows]), strict=True)
+            steps = table_at(part, _STEP_COLUMNS, rows)
+            for name, values in times:
+                steps = steps.append_column(name, pa.array(values))
+            self._steps.append(steps)
 
     def _add_name(
         self, kind: str, pid: int | None, pid_text: str | None, tid: int | None, tid_text: str | None, args: str,
@@ -130,12 +144,22 @@ class Census:
             ],
             devices=_devices(sums.devices, envelope.get("deviceProperties")),
             streams=[f"{device}/{stream}" for device, stream in sorted(sums.streams)],
-            steps=steps_of(row[:-1] for row in sorted(self._steps, key=lambda row: (row[1], -row[2], row[-1]))),
+            steps=self._listed_steps(),
             ranks=merged_ranks(envelope),
         )
         with closing(Parts(folder / EVENTS)) as parts:
             note_anomalies(parts, sums, unlaunched, envelope, summary, health)
         return summary
+
+    def _listed_steps(self) -> list[Step]:
+        """Return the steps by start; of equal starts, the longest comes first."""
+        if not self._steps:
+            return []
+        steps = pa.concat_tables(self._steps)
+        starts, ends, positions = (steps[name].to_numpy() for name in _TIMES)
+        steps = steps.take(np.lexsort((positions, ~ends, starts)))
+        names = ("name", "start", "end", *_STEP_COLUMNS[1:])
+        return steps_of(zip(*(steps[name].to_pylist() for name in names), strict=True))
 
     def _name(self, *key: Key) -> str | None:
         return self._names[key][1] if key in self._names else None

@@ -469,8 +469,13 @@ def _tracks_at(part: Part, rows: Ints) -> list[tuple[Key, Key]]:
 
 def rows_at(part: Part, columns: Sequence[str], rows: Ints) -> Iterator[tuple[Any, ...]]:
     """Return the values of some columns of a part at some rows, counted from its first."""
+    return zip(*(column.to_pylist() for column in table_at(part, columns, rows).columns), strict=True)
+
+
+def table_at(part: Part, columns: Sequence[str], rows: Ints) -> pa.Table:
+    """Return some columns of a part at some rows, counted from its first, without the part's words and memory."""
     few = part.table.select(columns).take(pa.array(rows))
-    return zip(*(_plain(few[name]).to_pylist() for name in columns), strict=True)
+    return pa.table({name: _plain(few[name]) for name in columns})
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
