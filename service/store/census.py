@@ -8,23 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from service.store.anomalies import note_anomalies
 from service.store.event_classes import EventClasses
 from service.store.folder import EVENTS
-from service.store.parts import METADATA, TRACK, Flags, Ints, Part, Parts, rows_at, table_at
-from service.store.steps import is_on_host, steps_of
+from service.store.parts import METADATA, Flags, Ints, Part, Parts, rows_at
+from service.store.step_annotations import StepAnnotations
 from service.store.tally import Tally
 from service.store.tally_sums import Extent, TallySums, Track
 from service.trace.health import Health
 from service.trace.rank import distributed_info, merged_ranks, rank_of, whole_number, world_size_of
 from service.trace.summary import (
-    STEP_PREFIX,
     Device,
     Key,
-    Step,
     Summary,
     Thread,
     key_of,
@@ -37,9 +33,6 @@ _NAMING = {"process_name": "name", "process_labels": "labels", "thread_name": "n
 """Metadata events that name a process or thread, and the argument that holds the name."""
 
 _NAME_COLUMNS = ("name", "pid", "pid_text", "tid", "tid_text", "args", "position")
-_STEP_COLUMNS = ("name", "cat", *TRACK)
-_TIMES = ("start", "end", "position")
-"""Columns of steps by which they are in order."""
 
 
 class Census:
@@ -52,7 +45,7 @@ class Census:
     def __init__(self, classes: EventClasses) -> None:
         self._tally = Tally(classes)
         self._names: dict[tuple[Key, ...], tuple[int, str]] = {}
-        self._steps: list[pa.Table] = []
+        self._steps = StepAnnotations()
 
     def add(self, part: Part) -> None:
         """Add the next events, at least one."""
@@ -60,24 +53,7 @@ class Census:
         for kind, *row in _rows(part, _NAME_COLUMNS, part.which("ph", METADATA) & part.has("args")):
             if kind in _NAMING:
                 self._add_name(kind, *row)
-        self._add_steps(part)
-
-    def _add_steps(self, part: Part) -> None:
-        """Keep what may be a step as columns, because a long trace has many."""
-        codes, names = part.encoded("name")  # a list of all of its words would take long
-        is_step = np.append(pc.starts_with(names, STEP_PREFIX).to_numpy(zero_copy_only=False), False)
-        if not is_step.any():
-            return
-        chosen = part.slices & part.has("ts_ns") & part.which("cat", is_on_host)
-        rows = np.flatnonzero(chosen & is_step.take(codes, mode="wrap"))
-        if len(rows):
-            starts, ends = part.starts[rows], part.ends[rows]
-            ends = np.maximum(starts, ends)  # an end beyond 64 bits has wrapped around
-            times = zip(_TIMES, (starts, ends, part.ints("position")[rows]), strict=True)
-            steps = table_at(part, _STEP_COLUMNS, rows)
-            for name, values in times:
-                steps = steps.append_column(name, pa.array(values))
-            self._steps.append(steps)
+        self._steps.add(part)
 
     def _add_name(
         self, kind: str, pid: int | None, pid_text: str | None, tid: int | None, tid_text: str | None, args: str,
@@ -144,22 +120,12 @@ class Census:
             ],
             devices=_devices(sums.devices, envelope.get("deviceProperties")),
             streams=[f"{device}/{stream}" for device, stream in sorted(sums.streams)],
-            steps=self._listed_steps(),
+            steps=self._steps.steps(),
             ranks=merged_ranks(envelope),
         )
         with closing(Parts(folder / EVENTS)) as parts:
             note_anomalies(parts, sums, unlaunched, envelope, summary, health)
         return summary
-
-    def _listed_steps(self) -> list[Step]:
-        """Return the steps by start; of equal starts, the longest comes first."""
-        if not self._steps:
-            return []
-        steps = pa.concat_tables(self._steps)
-        starts, ends, positions = (steps[name].to_numpy() for name in _TIMES)
-        steps = steps.take(np.lexsort((positions, ~ends, starts)))
-        names = ("name", "start", "end", *_STEP_COLUMNS[1:])
-        return steps_of(zip(*(steps[name].to_pylist() for name in names), strict=True))
 
     def _name(self, *key: Key) -> str | None:
         return self._names[key][1] if key in self._names else None

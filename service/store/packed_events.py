@@ -13,6 +13,7 @@ from service.streaming.integers import ints, valid_rows
 from service.streaming.scan.compiled import compiled
 from service.streaming.scan.machine import PADDING, copy_lanes
 from service.streaming.schema import SCHEMA, UNTIMED_LAST
+from service.streaming.words import known_words
 
 TEXT_MAX = np.iinfo(np.int32).max
 """Largest number of bytes of the texts in a column of a table."""
@@ -68,7 +69,7 @@ class PackedEvents:
             if pa.types.is_dictionary(column.type):
                 dictionary = column.chunk(0).dictionary
                 codes = _packed([chunk.indices for chunk in column.chunks], valid, rows, 0, len(dictionary) - 1)
-                columns[name] = pa.DictionaryArray.from_arrays(codes, dictionary, safe=False)
+                columns[name] = known_words(codes, dictionary)
             else:
                 least[name], most = _bounds_of(column.chunks, valid)
                 columns[name] = _packed(column.chunks, valid, rows, least[name], most)
@@ -182,7 +183,7 @@ class _Joined:
         numbers, codes = numbers_of(distinct.indices), np.zeros(self.count, np.int32)
         for (words, _, rows), first in zip(pieces, firsts, strict=True):
             _spread_codes(numbers_of(words.indices), numbers[first:], rows, codes)
-        return pa.DictionaryArray.from_arrays(_array(pa.int32(), codes, valid), distinct.dictionary, safe=False)
+        return known_words(_array(pa.int32(), codes, valid), distinct.dictionary)
 
 
 def prepare_packing() -> None:

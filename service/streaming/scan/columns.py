@@ -55,6 +55,7 @@ from service.streaming.scan.grammar import Text
 from service.streaming.scan.keys import text_hash
 from service.streaming.scan.machine import PADDING, byte_at, copy_lanes, word_at
 from service.streaming.schema import SCHEMA
+from service.streaming.words import known_words
 from service.trace.summary import GPU_CATEGORIES
 from service.trace.text import decoded
 from service.trace.time import is_time, to_ns
@@ -395,9 +396,7 @@ class Builder:
             return _array(pa.int8(), columns.decimals[column - TS_DECIMALS, :count], bits[column])
 
         def member(of: int) -> pa.DictionaryArray:
-            return pa.DictionaryArray.from_arrays(
-                _array(pa.int32(), codes[of], bits[_CODES + of]), words[of], safe=False
-            )
+            return known_words(_array(pa.int32(), codes[of], bits[_CODES + of]), words[of])
 
         def texts(index: int, out: Text) -> pa.StringArray:
             starts = pa.py_buffer(columns.starts[index, : count + 1])
