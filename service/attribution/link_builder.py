@@ -68,7 +68,8 @@ class LinkBuilder:
         self._slices = GatheredColumns("row", "correlation", "id", "start", "end", "track", "is_work", folder=folder)
         self._regions = GatheredColumns("row", "id", "name_hash", "start", "track", "is_device", folder=folder)
         self._work = GatheredWork(folder)
-        self._name_hashes = WordValues(lambda name: hash(name) & sys.maxsize)  # a trace may name each step
+        # Hashes, because a table of all names would grow with the steps, each of which has a name of its own.
+        self._name_hashes = WordValues(lambda name: hash(name) & sys.maxsize)
 
     def _thread_of(self, class_: EventClass) -> int:
         return self._thread_numbers.setdefault(normalized_track(*class_.track), len(self._thread_numbers))

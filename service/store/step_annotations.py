@@ -19,7 +19,7 @@ class StepAnnotations:
         self._tables: list[pa.Table] = []
 
     def add(self, part: Part) -> None:
-        """Add those among the next events."""
+        """Add the annotations among the next events."""
         codes, names = part.encoded("name")  # a list of all of its words would take long
         is_step = np.append(pc.starts_with(names, STEP_PREFIX).to_numpy(zero_copy_only=False), False)
         if not is_step.any():
