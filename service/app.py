@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import uvicorn
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,8 +29,7 @@ from service.http.middleware.methods import MethodsMiddleware
 from service.http.middleware.metrics import MetricsMiddleware
 from service.http.middleware.ranges import RangesMiddleware
 from service.http.middleware.routing import RouteMiddleware
-from service.http.parameters import check_request
-from service.http.routers import operation_id
+from service.http.routers import CheckedRouter, operation_id
 from service.http.routes import (
     agents,
     analysis,
@@ -100,16 +99,17 @@ class Application:
             strict_content_type=False,  # the check prevents cross-site requests, which `Hosts` already refuses
         )
         problems.install(app)
+        shells = CheckedRouter(include_in_schema=False)
+        pages.add_to(shells)
         for router in (
             *(query.router, sessions.router, perfetto.api, listener.api, download.router),
             *(jobs.router, derived_traces.router, analysis.router, imports.router, groups.router, datasets.router),
             *(direct_uploads.router, uploads.router, baselines.router, attachments.router),
             *(traces.router, traces.changes, library.router, reports.router, login.api),
-            *(perfetto.pages, login.pages, health.router),
+            *(perfetto.pages, login.pages, health.router, shells),
         ):
             app.router.routes.extend(router.routes)
         agents.mount(app)
-        app.include_router(pages.router(), dependencies=[Depends(check_request)])
         app.add_exception_handler(404, pages.not_found_handler(problems.framework_problem))
         app.mount(assets.STATIC_PATH, declares("public")(assets.static_app()))
         derive = app.openapi

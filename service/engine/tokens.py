@@ -8,6 +8,7 @@ any text.
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,8 +16,7 @@ from service.trace.errors import SqlError, SqlRefused
 
 TOKENS_MAX = 300_000  # tokens in one text; splitting that many takes a third of a second
 _START, _MORE = r"[A-Za-z_\x80-\U0010FFFF]", r"[A-Za-z0-9_$\x80-\U0010FFFF]"
-_TOKEN = re.compile(
-    rf"""
+_TOKEN = rf"""
     (?: [ \t\n\f\r]++ | --[^\n]*+ | /\*.*?(?:\*/|\Z) )*+
     (?:
       (?P<string> '(?: [^']++ | '' )*+' )
@@ -28,9 +28,7 @@ _TOKEN = re.compile(
       | (?P<end> \Z )
       | (?P<strange> . )
     )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 
 _WORD_MAX = 64  # characters of a word that an error quotes
 
@@ -87,13 +85,18 @@ def tokens(sql: str) -> list[Token]:
 
 
 def _split(sql: str) -> Iterator[Token]:
-    for match in _TOKEN.finditer(sql):
+    for match in _pattern().finditer(sql):
         kind: Any = match.lastgroup
         if kind == "end":
             return
         if kind == "strange":
             raise _unreadable(sql, match.start(kind))
         yield Token(kind, match[kind], match.start(kind))
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    return re.compile(_TOKEN, re.VERBOSE | re.DOTALL)  # at its first use, because it takes 20 ms
 
 
 def _check_letters(sql: str, token: Token) -> None:

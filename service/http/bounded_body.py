@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+
+from service.http.deferred_route import DeferredRoute
 
 BODY_MAX = 16 << 20
 """Maximum bytes of a body."""
@@ -21,7 +22,7 @@ class _BoundedRequest(Request):
             yield chunk
 
 
-class SmallBodyRoute(APIRoute):
+class SmallBodyRoute(DeferredRoute):
     """A route that refuses bodies of more than `BODY_MAX` bytes."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
 
+from service.http.deferred_route import DeferredRoute
 from service.http.parameters import check_request
 
 
@@ -28,13 +29,15 @@ class CheckedRouter(APIRouter):
     """A router whose requests are checked; see `check_request`.
 
     Args:
-        options: arguments of `APIRouter`.
+        route_class: the class of its routes.
+        options: further arguments of `APIRouter`.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, route_class: type[DeferredRoute] = DeferredRoute, **options: Any) -> None:
         super().__init__(
             dependencies=[Depends(check_request)],
             generate_unique_id_function=operation_id,
+            route_class=route_class,
             strict_content_type=False,  # the check prevents cross-site requests, which `Hosts` already refuses
             **options,
         )
@@ -45,7 +48,7 @@ class ApiRouter(CheckedRouter):
 
     Args:
         prefix: the common beginning of the paths.
-        options: arguments of `APIRouter`.
+        options: further arguments of `CheckedRouter`.
     """
 
     def __init__(self, prefix: str = "", **options: Any) -> None:

@@ -4,12 +4,15 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING
 
 from service.report.document import CODE, Bar, Bars, Cell, Report, Series
 from service.report.units import readable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _HERE = Path(__file__).parent
 STYLE = (_HERE / "report.css").read_text()
@@ -29,7 +32,7 @@ _WIDTH = 1000
 
 def as_html(report: Report) -> str:
     """Return a report as an HTML document."""
-    return _ENVIRONMENT.get_template("report.html").render(report=report, style=STYLE)
+    return _environment().get_template("report.html").render(report=report, style=STYLE)
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,14 @@ def exact(value: Cell, unit: str | None) -> str:
     return f"{value:,} {unit or ''}".rstrip() if isinstance(value, int | float) else ""
 
 
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-)
-_ENVIRONMENT.globals.update(parts_of=parts_of, used_series=used_series, text_of=text_of, exact=exact, width=_WIDTH)
-_ENVIRONMENT.tests["number"] = lambda value: isinstance(value, int | float)
-_ENVIRONMENT.filters["kind"] = lambda block: type(block).__name__
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - few servers write reports
+
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals.update(parts_of=parts_of, used_series=used_series, text_of=text_of, exact=exact, width=_WIDTH)
+    environment.tests["number"] = lambda value: isinstance(value, int | float)
+    environment.filters["kind"] = lambda block: type(block).__name__
+    return environment

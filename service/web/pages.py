@@ -5,15 +5,18 @@ store. An unknown trace has a page, too; its script shows the API's problem.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
-from starlette.templating import Jinja2Templates
 
 from service.formats.names import SUFFIXES
 from service.web.assets import STATIC_PATH, imported_by, release
+
+if TYPE_CHECKING:
+    from starlette.templating import Jinja2Templates
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -32,9 +35,6 @@ CONTENT_SECURITY_POLICY = "; ".join(
 _HERE = Path(__file__).parent
 _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
 
-_templates = Jinja2Templates(_HERE / "templates")
-_templates.env.globals["imported_by"] = imported_by
-
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
@@ -45,7 +45,16 @@ def page(request: Request, template: str, *, status: int = 200, **context: Any) 
     context["static"] = f"{context['root']}{STATIC_PATH}/{release()}"
     context["shows_datasets"] = getattr(request.app.state, "shows_datasets", False)
     context["path"] = request.url.path.removeprefix(context["root"])
-    return _templates.TemplateResponse(request, template, context, status_code=status, headers=_HEADERS)
+    return _templates().TemplateResponse(request, template, context, status_code=status, headers=_HEADERS)
+
+
+@cache
+def _templates() -> "Jinja2Templates":
+    from starlette.templating import Jinja2Templates  # noqa: PLC0415 - loads Jinja; servers of scripts show no page
+
+    templates = Jinja2Templates(_HERE / "templates")
+    templates.env.globals["imported_by"] = imported_by
+    return templates
 
 
 def _root(request: Request) -> str:
@@ -70,9 +79,12 @@ def not_found_handler(other_handler: Handler) -> Handler:
     return handle
 
 
-def router() -> APIRouter:
-    """Return the routes of the pages, which are not in OpenAPI."""
-    pages = APIRouter(include_in_schema=False)
+def add_to(pages: APIRouter) -> None:
+    """Add the routes of the pages to a router.
+
+    Args:
+        pages: a router of routes that are not in OpenAPI.
+    """
 
     @pages.get("/")
     def library(  # noqa: PLR0913, PLR0917 - library/address.js reads all but the first
@@ -171,5 +183,3 @@ def router() -> APIRouter:
     @pages.get("/login")
     def login(request: Request, next: str = "", failed: str | None = None) -> Response:  # noqa: A002 - as in the address
         return page(request, "login.html", wanted=next, failed=failed is not None)
-
-    return pages

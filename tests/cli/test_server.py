@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import enumerate as threads
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from typer.testing import CliRunner, Result
 
 from service.cli.main import app
@@ -36,8 +38,8 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
 
 
 @pytest.fixture
-def served_settings(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any]:
-    """Replace `serve` by a function that is ready at once; return the settings of each call."""
+def served_settings(monkeypatch: pytest.MonkeyPatch, server: Server) -> Iterator[list[Any]]:
+    """Replace `serve` by a function that is ready at once; yield the settings of each call."""
     calls: list[Any] = []
 
     def serve(settings: Any, *, on_ready: Callable[[str], None] | None = None) -> None:
@@ -49,7 +51,9 @@ def served_settings(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[Any
                 thread.join()
 
     install(monkeypatch, "service.app", serve=serve)
-    return calls
+    monkeypatch.setitem(BaseModel.model_config, "defer_build", False)  # so that it is restored
+    yield calls
+    gc.enable()
 
 
 def test_serve_overrides_the_environment_with_given_options_only(

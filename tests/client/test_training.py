@@ -188,7 +188,7 @@ def test_call_returns_and_the_trace_stays_without_a_server(
     assert send.pending() == 1
     assert "traces not yet sent: 1" in caplog.text
     if server_is == "down":
-        until(lambda: bool(send._log_path.read_bytes()))
+        until(lambda: b"\n" in send._log_path.read_bytes())
         send(Profiler())
         assert "cannot reach a server" in caplog.text
         assert "Start the server" in caplog.text
@@ -217,7 +217,7 @@ def test_refusing_server_is_reported_once_and_the_trace_stays(
     server.script("GET", "/traces", *[problem(status, "refused", "Refused", "Not this way.")] * 1000)
     send = make(server.url)
     send(Profiler())
-    until(lambda: bool(send._log_path.read_bytes()))
+    until(lambda: b"\n" in send._log_path.read_bytes())
     for _ in range(2):
         assert not send.close(0)
     assert caplog.text.count("Not this way.") == 1
@@ -235,7 +235,7 @@ def test_secret_reaches_the_server_and_neither_disk_nor_command_line(
     else:
         send = make(server.url.replace("//", "//me:tdk_secret@"))
     send(Profiler())
-    until(lambda: bool(send._log_path.read_bytes()))
+    until(lambda: b"\n" in send._log_path.read_bytes())
     authorization = server.requests[0].headers["authorization"]
     assert authorization == (
         "Bearer tdk_secret" if secret == "token" else f"Basic {b64encode(b'me:tdk_secret').decode()}"

@@ -21,6 +21,7 @@ from service.engine.session import Session
 from service.engine.trace_processor.rpc import status
 from service.http.authentication import identity
 from service.http.declarations import declares
+from service.http.deferred_route import DeferredRoute
 from service.http.openapi import fragments
 from service.http.routers import ApiRouter
 from service.http.server.inbox import CONNECTION_MAX_BYTES, MESSAGE_MAX_BYTES, ByteBudget, Inbox
@@ -50,7 +51,7 @@ _DIALOG_WIDTH = 80
 """Characters in a line of the UI's error dialog."""
 
 api = ApiRouter(prefix="/traces", tags=["perfetto"])
-pages = APIRouter(prefix="/perfetto", include_in_schema=False)
+pages = APIRouter(prefix="/perfetto", include_in_schema=False, route_class=DeferredRoute)
 
 
 @api.get(
@@ -157,10 +158,10 @@ async def rpc_status(view: str, request: Request, services: ServicesDep) -> Resp
 
 @pages.websocket("/{view}/rpc/websocket")
 @declares("read", audit="open perfetto")
-async def rpc_websocket(socket: WebSocket, view: str, services: ServicesDep) -> None:
+async def rpc_websocket(socket: WebSocket, services: ServicesDep) -> None:
     """Serve the UI's stream of requests."""
     try:
-        session = services.session_operations.open(View.parsed(view), identity(socket))
+        session = services.session_operations.open(View.parsed(socket.path_params["view"]), identity(socket))
     except TracedockError as error:
         await socket.accept()
         await socket.close(TRY_AGAIN, close_reason(error.detail))

@@ -15,12 +15,12 @@ from email.utils import format_datetime
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.routing import APIRoute
 
 from service.http import shapes
 from service.http.authentication import uploader
 from service.http.body_stream import Body, announced_size, receiving
 from service.http.declarations import declares
+from service.http.deferred_route import DeferredRoute
 from service.http.openapi import fragments
 from service.http.problems import as_problem
 from service.http.resource_parameters import UploadId
@@ -47,7 +47,7 @@ _PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 _TUS_HEADERS = {"Tus-Resumable": VERSION, "Tus-Version": VERSION, "Tus-Extension": EXTENSIONS}
 
 
-class _TusRoute(APIRoute):
+class _TusRoute(DeferredRoute):
     """A route that checks the tus version, and adds the header fields of tus to all responses, including errors."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
