@@ -287,7 +287,6 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         SystemExit: the service can't start; the message is the reason.
     """
     os.umask(UMASK)
-    os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings; child processes must not see it
     application = Application(settings)
     try:
         sockets = [_main_socket(settings.host, settings.port)]

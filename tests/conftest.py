@@ -15,7 +15,6 @@ settings.register_profile("shrinking", deadline=None, max_examples=50)  # other 
 # shrinking takes minutes: `--hypothesis-profile=shrinking` does it
 NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 settings.register_profile("quick", deadline=None, max_examples=15, phases=NO_SHRINKING)
-settings.register_profile("ci", deadline=None, max_examples=30, phases=NO_SHRINKING)
 settings.register_profile("thorough", deadline=None, max_examples=50, phases=NO_SHRINKING)
 settings.load_profile("quick")
 
@@ -34,7 +33,10 @@ ALIKE = ("b200", "gloo_cpu_rank34", "h100_timesformer", "v100", "vllm", *(f"work
 """Name prefixes of real traces that take long, or that resemble others."""
 
 LONG = (
-    "test_following.py", "docs/test_shown.py", "http/test_attribution.py", "http/test_jobs.py",
+    "test_installation.py", "web/test_overview.py", "web/test_perfetto.py", "docs/test_shown.py", "web/test_look.py",
+    "web/test_library.py", "test_full_disk.py", "fleet/serving/test_server_on_cluster.py", "web/test_public_ui.py",
+    "web/test_datasets.py", "web/test_opening.py", "fleet/test_windows.py", "attribution/test_links.py",
+    "test_following.py", "http/test_attribution.py", "http/test_jobs.py",
     "jobs/test_ingest_child.py", "cutting/test_merge.py", "http/test_red_team_sql.py", "jobs/test_fork_server.py",
     "http/test_room.py",
     "cutting/test_children.py", "analysis/test_collectives.py", "analysis/test_answers.py", "store/test_export.py",

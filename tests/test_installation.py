@@ -19,7 +19,7 @@ from tests.conftest import DATA
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]  # compilation from nothing takes minutes
 
 COUNTER = """
 import os

@@ -1,14 +1,13 @@
 """Answers to questions over one or more traces: computed for each rank, then combined."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NotRequired, TypedDict
 
 import pyarrow as pa
-from pydantic import ValidationError
 
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.scope import Scope, scope_of
@@ -19,7 +18,7 @@ from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import ALL, Columns, Page, table_of, with_cycle
 from service.streaming.processors import processor_count
 from service.trace.cycles import cycles_of
-from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError, UnknownAnalysis
+from service.trace.errors import BadAnalysisRequest, NotApplicable, SelectionError
 from service.trace.selection import Selection
 
 RANKS_AT_ONCE = 2
@@ -108,33 +107,6 @@ class Answer:
         chosen = chosen_tables(self.question, form, tables)
         columns = {name: self.columns(name) for name in chosen}
         return serialized(form, about, {name: self.tables[name] for name in chosen}, columns, page)
-
-
-def question_of(name: str) -> Question:
-    """Return the question of a name.
-
-    Raises:
-        UnknownAnalysis: no question has this name.
-    """
-    if name not in QUESTIONS:
-        raise UnknownAnalysis(f"There is no analysis {name!r}.", known=[*QUESTIONS])
-    return QUESTIONS[name]
-
-
-def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
-    """Validate the values of parameters.
-
-    Raises:
-        BadAnalysisRequest: a parameter is unknown or has an invalid value.
-    """
-    try:
-        return question.parameters.model_validate(values, strict=False)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise BadAnalysisRequest(
-            f"{question.name} does not accept these parameters: {'; '.join(faults)}.",
-            known=[*question.parameters.model_fields],
-        ) from error
 
 
 def answer_question(

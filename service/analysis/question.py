@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pydantic import ValidationError
 
 from service.analysis.parameters import Parameters, WorkParameters
 from service.analysis.table import Columns, Tables
+from service.trace.errors import BadAnalysisRequest
 
 if TYPE_CHECKING:
     from service.analysis.facts.scope import Scope  # loads DuckDB, which is not needed to describe questions
@@ -105,3 +107,19 @@ class Comparison:
 def concatenated(answers: Sequence[Tables]) -> Tables:
     """Concatenate the tables that have the same name."""
     return {name: pa.concat_tables([tables[name] for tables in answers]) for name in answers[0]}
+
+
+def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
+    """Validate the values of parameters.
+
+    Raises:
+        BadAnalysisRequest: a parameter is unknown or has an invalid value.
+    """
+    try:
+        return question.parameters.model_validate(values, strict=False)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise BadAnalysisRequest(
+            f"{question.name} does not accept these parameters: {'; '.join(faults)}.",
+            known=[*question.parameters.model_fields],
+        ) from error

@@ -148,7 +148,9 @@ def analysis(  # noqa: PLR0913 - one parameter for each option
     `selection`; `cycle` and `base_cycle` keep only the files of these cycles; `on_tables` receives the names of the
     tables.
     """
-    from service.analysis.answers import answer_question, applicable, parameters_of, question_of
+    from service.analysis.answers import answer_question, applicable
+    from service.analysis.catalogue import question_of
+    from service.analysis.question import parameters_of
     from service.analysis.reading_cache import AnalysisInput, ReadingCache
     from service.trace.cycles import of_cycles
     from service.trace.errors import BadAnalysisRequest
@@ -210,7 +212,9 @@ def _step_traces(snapshot: Source, sources: Sequence[Source]) -> tuple[StepTrace
 
 def report(files: Sequence[Path], *, selection: Json | None, form: ReportForm, cycle: int | None) -> str:
     """Return the report on a trace or, of several files, on a cycle of a run, as the API does."""
-    from service.analysis.answers import answer_question, parameters_of, question_of
+    from service.analysis.answers import answer_question
+    from service.analysis.catalogue import question_of
+    from service.analysis.question import parameters_of
     from service.analysis.reading_cache import AnalysisInput, ReadingCache
     from service.report.answers import Answer, NotKnown
     from service.report.compose import RUN_ANALYSES, TRACE_ANALYSES, reported_cycle, run_report, trace_report

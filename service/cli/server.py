@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import gc
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,9 +51,11 @@ def serve(
     # Models are built at their first use: those of FastAPI for OpenAPI alone took a twentieth of the start.
     # https://docs.pydantic.dev/latest/api/config/#pydantic.config.ConfigDict.defer_build
     BaseModel.model_config["defer_build"] = True
-    from service.app import serve as run
-
     settings = settings_of(host=host, port=port, data=data, perfetto_port=perfetto_port)
+    os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings; child processes must not see it
+    with ThreadPoolExecutor(1, "engine check") as thread:
+        thread.submit(_check_engine, settings)  # meanwhile, the server's code loads
+        from service.app import serve as run
 
     def ready(url: str) -> None:
         print(f"Tracedock is ready at {url}" if on_terminal() else url, flush=True)
@@ -61,6 +65,15 @@ def serve(
             Thread(target=_upload, args=(url, token, trace), name="upload", daemon=True).start()
 
     run(settings, on_ready=ready)
+
+
+def _check_engine(settings: Settings) -> None:
+    """Verify the engine and the UI, and try the sandbox. The server uses the results, or raises the error anew."""
+    from service.engine.trace_processor import protections, provision
+
+    protections.summary(settings)
+    provision.engine_path(settings)
+    provision.ui_path(settings)
 
 
 def doctor(

@@ -11,20 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.analysis.answers import (
-    Answer,
-    RankResult,
-    asked_ranks,
-    join_answers,
-    parameters_of,
-    question_of,
-    rank_answer,
-    ranks_of,
-)
-from service.analysis.catalogue import QUESTIONS
+from service.analysis.answers import Answer, RankResult, asked_ranks, join_answers, rank_answer, ranks_of
+from service.analysis.catalogue import QUESTIONS, question_of
 from service.analysis.facts.scope import Scope, scope_of
 from service.analysis.kept_answers import KEPT, answer_file, read_answer
-from service.analysis.question import Question, Tables
+from service.analysis.question import Question, Tables, parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.fleet.dataset import COLUMNS, Dataset
 from service.fleet.record import Record, chosen_run, current_traces

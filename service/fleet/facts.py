@@ -11,7 +11,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.analysis.answers import question_of, ranks_of
+from service.analysis.answers import ranks_of
+from service.analysis.catalogue import question_of
 from service.analysis.facts.communications import SCHEMA as COMMUNICATIONS
 from service.analysis.facts.intervals import clamp_int64
 from service.analysis.facts.scope import Scope, scope_of

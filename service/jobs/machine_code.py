@@ -9,8 +9,10 @@ from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 
-from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.answers import answer_question
+from service.analysis.catalogue import question_of
 from service.analysis.names import OF_SNAPSHOTS
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.binding import prepare_binding
 from service.jobs.ingest import ingest

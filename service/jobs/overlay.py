@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from service.analysis.answers import question_of, ranks_of
+from service.analysis.answers import ranks_of
+from service.analysis.catalogue import question_of
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import scope_of
 from service.analysis.reading_cache import AnalysisInput

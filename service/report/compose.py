@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from service import __version__
-from service.analysis.answers import question_of
+from service.analysis.catalogue import question_of
 from service.report.answers import Answer, NotKnown
 from service.report.document import Block, Fact, Report, Section, Sentence, Unknown
 from service.report.sections import RUN_SECTIONS, TRACE_SECTIONS, SectionPlan

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from service.analysis.answers import answer_question, applicable, parameters_of, question_of
-from service.analysis.catalogue import QUESTIONS
+from service.analysis.answers import answer_question, applicable
+from service.analysis.catalogue import QUESTIONS, question_of
 from service.analysis.names import OF_SNAPSHOTS
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import schema_of
 from service.cutting.source import Source

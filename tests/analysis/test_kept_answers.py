@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from service.analysis import kept_answers
-from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.answers import answer_question
+from service.analysis.catalogue import question_of
 from service.analysis.kept_answers import KEPT, keep_answers
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.store.folder import ANSWERS
 from service.trace.errors import NotApplicable

@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from service.analysis.answers import answer_question, parameters_of, question_of, ranks_of
+from service.analysis.answers import answer_question, ranks_of
+from service.analysis.catalogue import question_of
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.attribution.stored_steps import steps_of_ranks
 from service.cutting.envelope import with_facts

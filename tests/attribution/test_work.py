@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.answers import answer_question
+from service.analysis.catalogue import question_of
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.attribution.file import has_work, links_of
 from service.attribution.work import FIELDS, LAUNCH

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.answers import answer_question
+from service.analysis.catalogue import question_of
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from tests import brute
 from tests.conftest import DATA, SHARED, needs_shared

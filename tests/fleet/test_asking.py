@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.answers import answer_question
+from service.analysis.catalogue import question_of
 from service.analysis.names import COMPARISONS, NAMES, OF_SNAPSHOTS
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.fleet.asking import AnalysisRequest, analyze, traces_of_run
 from service.fleet.dataset import Dataset

@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.answers import answer_question
+from service.analysis.catalogue import question_of
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.fleet.dataset import COLUMNS, Dataset, table_name
 from service.fleet.facts import TABLES

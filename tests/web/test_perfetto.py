@@ -17,7 +17,7 @@ from tests.conftest import SHARED, needs_shared
 from tests.server import Server
 from tests.traces import TraceShape, write_trace
 from tests.waiting import PATIENCE_S, until
-from tests.web.conftest import OpenContext, gated_engine
+from tests.web.conftest import OpenContext, gated_engine, patient
 from tests.web.other_hosts import BrowserLog, RefusingProxy
 from tests.web.overlaps import write_overlaps
 from tests.web.viewer import Viewer
@@ -131,7 +131,7 @@ def test_requests_of_pages_and_workers_to_other_hosts_are_detected(
     browser: Browser, refusing_proxy: RefusingProxy
 ) -> None:
     """Verify that the fixtures of the other tests detect such requests."""
-    context = browser.new_context(proxy={"server": refusing_proxy.address})
+    context = patient(browser.new_context(proxy={"server": refusing_proxy.address}))
     log = BrowserLog(context)
     page = context.new_page()
     page.evaluate("fetch('http://elsewhere.example/page').catch(() => null)")
@@ -153,7 +153,7 @@ def test_requests_of_pages_and_workers_to_other_hosts_are_detected(
 def test_content_security_policy_blocks_other_hosts(
     server: Server, browser: Browser, refusing_proxy: RefusingProxy, gpu_id: str
 ) -> None:
-    context = browser.new_context(proxy={"server": refusing_proxy.address, "bypass": "127.0.0.1"})
+    context = patient(browser.new_context(proxy={"server": refusing_proxy.address, "bypass": "127.0.0.1"}))
     viewer = Viewer.open(context.new_page(), url_of(server, gpu_id))
     with pytest.raises(Error, match="Failed to fetch"):
         viewer.page.evaluate("fetch('http://elsewhere.example/')")

@@ -12,7 +12,7 @@ from service.engine.trace_processor import provision
 from service.settings import Settings
 from tests.ports import free_port
 from tests.server import Server
-from tests.web.conftest import CHROMIUM, SWITCHES, gated_engine
+from tests.web.conftest import CHROMIUM, SWITCHES, gated_engine, patient
 from tests.web.folds import unfold
 from tests.web.public_ui import LONGER_STATUS_TIMEOUT, ORIGIN, static_server, switches
 from tests.web.viewer import Viewer
@@ -42,7 +42,7 @@ def listening(start_server: Callable[..., Server], listener_port: int) -> Server
 def open_tab(browser: Browser, ui_port: int, listener_port: int) -> Iterator[OpenTab]:
     """Opens tabs with the UI, in a Chromium that resolves only the UI and the listener."""
     chromium = browser.browser_type.launch(executable_path=CHROMIUM, args=SWITCHES + switches(ui_port, listener_port))
-    context = chromium.new_context(service_workers="block")
+    context = patient(chromium.new_context(service_workers="block"))
     context.add_init_script(LONGER_STATUS_TIMEOUT)
 
     def open_page() -> Page:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pydantic import ValidationError
@@ -11,9 +11,11 @@ from service.analysis import forms
 from service.analysis.forms import serialized
 from service.analysis.parameters import Parameters
 from service.analysis.table import ALL, Columns, Page, Tables, table_of
-from service.fleet.questions.facts_database import FactsDatabase
 from service.fleet.record import chosen_run
 from service.trace.errors import BadFleetRequest
+
+if TYPE_CHECKING:
+    from service.fleet.questions.facts_database import FactsDatabase  # loads what the server does without
 
 _SHOWN = 100  # characters of a wrong name in a message
 
@@ -38,7 +40,7 @@ class FleetQuestion:
     definition: str
     source: str | None
     tables: Mapping[str, Columns]
-    answer: Callable[[FactsDatabase, str, Any], Mapping[str, pa.Table]]
+    answer: "Callable[[FactsDatabase, str, Any], Mapping[str, pa.Table]]"
     parameters: type[Parameters] = Parameters
 
 
@@ -98,7 +100,7 @@ def parameters_of(question: FleetQuestion, values: Mapping[str, Any]) -> Paramet
         raise BadFleetRequest(text, known=known) from error
 
 
-def ask(question: FleetQuestion, facts: FactsDatabase, run: str | None, values: Mapping[str, Any]) -> FleetAnswer:
+def ask(question: FleetQuestion, facts: "FactsDatabase", run: str | None, values: Mapping[str, Any]) -> FleetAnswer:
     """Answer a question about a run.
 
     Args:

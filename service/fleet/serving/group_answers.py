@@ -9,15 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from service.analysis.answers import (
-    RankResult,
-    asked_ranks,
-    join_answers,
-    parameters_of,
-    question_of,
-    rank_answer,
-)
+from service.analysis.answers import RankResult, asked_ranks, join_answers, rank_answer
+from service.analysis.catalogue import question_of
 from service.analysis.facts.scope import Scope, scope_of
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.analysis.table import Page
 from service.fleet.asking import batches

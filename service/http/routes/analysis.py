@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import Query, Request, Response
 
-from service.analysis.answers import parameters_of, question_of
+from service.analysis.catalogue import question_of
 from service.analysis.forms import WHOLE_FORMS, chosen_tables
+from service.analysis.question import parameters_of
 from service.http import shapes
 from service.http.authentication import identity
 from service.http.declarations import ROUTE_PATH

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.analysis.answers import question_of
+from service.analysis.catalogue import question_of
 from service.http import shapes
 from service.http.bounded_body import SmallBodyRoute
 from service.http.cursors import cursor_of, read_cursor

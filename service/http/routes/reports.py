@@ -8,7 +8,8 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Query, Request, Response
 
-from service.analysis.answers import parameters_of, question_of
+from service.analysis.catalogue import question_of
+from service.analysis.question import parameters_of
 from service.http.authentication import identity
 from service.http.openapi import fragments
 from service.http.resource_parameters import GroupId, TraceId

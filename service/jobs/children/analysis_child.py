@@ -13,7 +13,7 @@ from service.analysis.catalogue import QUESTIONS
 from service.analysis.reading_cache import ReadingCache
 from service.jobs.children.answering import Answering, Place, QueueOptions
 from service.jobs.children.channel import ServerChannel
-from service.jobs.children.kinds import FACTS
+from service.jobs.children.kinds import LATE
 from service.jobs.children.tasks.questions import AnswerTask, OpeningTask, Question
 from service.store.export import spill_of
 
@@ -46,7 +46,7 @@ def _is_view(task: Question) -> bool:
 
 
 def _preload() -> None:
-    for module in FACTS:
+    for module in LATE:
         importlib.import_module(module)
 
 

@@ -20,7 +20,7 @@ from setproctitle import setproctitle
 
 from service.analysis.kept_answers import code_digest
 from service.jobs.children.entry import run_child
-from service.jobs.children.kinds import ENTRIES, FACTS, FORK_SERVER_TITLE, OPTIONAL
+from service.jobs.children.kinds import ENTRIES, FORK_SERVER_TITLE, LATE, OPTIONAL
 from service.jobs.children.messages import (
     Exited,
     Fork,
@@ -138,7 +138,7 @@ def _load_code() -> None:
     sys.meta_path.insert(0, _WithoutPandas())
     for module in (
         *(module for kind, module in ENTRIES.items() if kind not in OPTIONAL),
-        *FACTS,
+        *LATE,
     ):
         import_module(module)
     load_machine_code()

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from service.analysis.names import NAMES
+
 PACKAGE = "service.jobs.children"
 """The package of the modules that run children."""
 
@@ -39,11 +41,14 @@ ENTRIES = {
 }
 """The module of each kind. Its ``main(channel, *arguments)`` runs the child and returns its exit status."""
 
-FACTS = tuple(
-    f"service.analysis.facts.{name}"
-    for name in ("covered", "path_edges", "slices", "snapshot_rows", "snapshot_step_choice")
+LATE = (
+    *(f"service.analysis.{name}" for name in NAMES),
+    *(
+        f"service.analysis.facts.{name}"
+        for name in ("covered", "path_edges", "slices", "snapshot_rows", "snapshot_step_choice")
+    ),
 )
-"""Modules that questions import when they need them. With them come numba and Parquet, whose import is slow."""
+"""Modules that a process loads when the first question needs them. With them come numba, DuckDB and Parquet."""
 
 OPTIONAL = frozenset({Kind.CLUSTER, Kind.DATASETS})
 """The kinds that few servers need, so that the fork server does not load their code."""

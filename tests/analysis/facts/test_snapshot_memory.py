@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from service.analysis.answers import answer_question, parameters_of
+from service.analysis.answers import answer_question
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.facts.rank_database import RankDatabase
 from service.analysis.facts.scope import scope_of
 from service.analysis.facts.snapshot_memory import SnapshotMemory, snapshot_memory_of
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from service.cutting.source import Source
 from service.formats.memory_snapshot.events import CATEGORY

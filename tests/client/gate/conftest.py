@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from tracedock.gate.runs import ANALYSIS, Run, tables_of
 
-from service.analysis.answers import answer_question, parameters_of, question_of
+from service.analysis.answers import answer_question
+from service.analysis.catalogue import question_of
+from service.analysis.question import parameters_of
 from service.analysis.reading_cache import AnalysisInput, ReadingCache
 from tests.cutting.test_cut import ingested
 

@@ -94,8 +94,10 @@ class AnswerTask:
             SelectionError: the selection of a trace is invalid or matches no event.
             ExportFailed: the columns can't be read.
         """
-        from service.analysis.answers import answer_question, parameters_of, question_of
+        from service.analysis.answers import answer_question
+        from service.analysis.catalogue import question_of
         from service.analysis.forms import chosen_tables
+        from service.analysis.question import parameters_of
         from service.analysis.table import Page
 
         question = question_of(self.question)
