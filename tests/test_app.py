@@ -209,6 +209,7 @@ def test_idle_server_and_its_processes_take_little_memory(tmp_path: Path, step_t
 def test_server_loads_no_code_of_its_children() -> None:
     """Numba, Dask and DuckDB take a second and 100 MB, which the server would spend at each start."""
     children = {"numba", "distributed", "duckdb", "obstore", "pandas"}
+    children |= {"pyarrow.compute", "service.analysis.answers", "service.analysis.steps", "service.store.parts"}
     loaded = f"import sys, service.app; print(sorted({children} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", loaded], stdout=subprocess.PIPE, check=True)
     assert done.stdout.decode().strip() == "[]"

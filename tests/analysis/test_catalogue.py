@@ -1,12 +1,21 @@
-"""Every question is documented."""
+"""Every question is found by its name, and documented."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from service.analysis.catalogue import QUESTIONS
+from service.analysis.catalogue import QUESTIONS, Catalogue
+from service.fleet.questions.catalogue import QUESTIONS as FLEET_QUESTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text()
+
+
+@pytest.mark.parametrize("catalogue", [QUESTIONS, FLEET_QUESTIONS], ids=["analyses", "fleet"])
+def test_catalogue_has_each_question_by_its_own_name(catalogue: Catalogue[Any]) -> None:
+    assert {name: question.name for name, question in catalogue.items()} == {name: name for name in catalogue}
+    with pytest.raises(KeyError):
+        catalogue["names"]  # a module of `service.analysis`, but no question
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
