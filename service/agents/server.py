@@ -27,6 +27,7 @@ from service import __version__
 from service.agents.api import Api
 from service.agents.cancelling import CallKey, Calls
 from service.agents.tools.catalogue import TOOLS
+from service.trace.faults import faults_of
 
 INSTRUCTIONS = """Tracedock holds profiler traces of PyTorch programs; a run has the trace of each rank of a job.
 Shortest way: `describe` the run or the trace (`latest`, a name or an id). It says what to try first, and why. Then
@@ -76,8 +77,8 @@ async def _called(api: Api, name: str, arguments: Mapping[str, Any]) -> CallTool
     try:
         reply = await tool.run(api, tool.arguments.model_validate(arguments))
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in error.errors()]
-        return _failed(f"bad_arguments: {'; '.join(faults)}\nknown: {', '.join(tool.arguments.model_fields)}")
+        faults = faults_of(error, "arguments")
+        return _failed(f"bad_arguments: {faults}\nknown: {', '.join(tool.arguments.model_fields)}")
     except ApiError as error:
         extras = "".join(f"\n{key}: {_line(value)}" for key, value in error.extras.items())
         return _failed(f"{error.code}: {error.title}. {error.detail}{extras}")

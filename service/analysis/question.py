@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from service.analysis.parameters import Parameters, WorkParameters
 from service.analysis.table import Columns, Tables
 from service.trace.errors import BadAnalysisRequest
+from service.trace.faults import faults_of
 
 if TYPE_CHECKING:
     from service.analysis.facts.scope import Scope  # loads DuckDB, which is not needed to describe questions
@@ -118,8 +119,7 @@ def parameters_of(question: Question, values: Mapping[str, Any]) -> Parameters:
     try:
         return question.parameters.model_validate(values, strict=False)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise BadAnalysisRequest(
-            f"{question.name} does not accept these parameters: {'; '.join(faults)}.",
+            f"{question.name} does not accept these parameters: {faults_of(error)}.",
             known=[*question.parameters.model_fields],
         ) from error

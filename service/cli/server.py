@@ -113,12 +113,12 @@ def settings_of(**options: Any) -> Settings:
     from pydantic import ValidationError
 
     from service.settings import Settings
+    from service.trace.faults import faults_of
 
     try:
         return Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as exc:
-        faults = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors())
-        raise typer.BadParameter(f"settings: {faults}") from exc
+        raise typer.BadParameter(f"settings: {faults_of(exc)}") from exc
 
 
 def _upload(url: str, token: str | None, file: Path) -> None:

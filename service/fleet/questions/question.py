@@ -13,6 +13,7 @@ from service.analysis.parameters import Parameters
 from service.analysis.table import ALL, Columns, Page, Tables, table_of
 from service.fleet.record import chosen_run
 from service.trace.errors import BadFleetRequest
+from service.trace.faults import faults_of
 
 if TYPE_CHECKING:
     from service.fleet.questions.facts_database import FactsDatabase  # loads what the server does without
@@ -94,9 +95,8 @@ def parameters_of(question: FleetQuestion, values: Mapping[str, Any]) -> Paramet
     try:
         return question.parameters.model_validate(values, strict=False)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         known = [*question.parameters.model_fields]
-        text = f"{question.name} refuses {'; '.join(faults)}. Its parameters: {', '.join(known) or 'none'}."
+        text = f"{question.name} refuses {faults_of(error)}. Its parameters: {', '.join(known) or 'none'}."
         raise BadFleetRequest(text, known=known) from error
 
 
