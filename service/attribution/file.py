@@ -7,20 +7,20 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from service.attribution.gathered import GatheredColumns
 from service.attribution.link_builder import COLUMNS, LinkBuilder
 from service.attribution.links import RULES, Links, external_ids_in_summary
-from service.attribution.matching import Matches, Read
+from service.attribution.matching import Matched, Matches, Read
 from service.attribution.nesting import NONE, Flags
-from service.attribution.rank_steps import encoded, steps_with_work
+from service.attribution.rank_steps import StepsWithWork, encoded
 from service.attribution.steps import NO_STEP, StepClock
-from service.attribution.work import FIELDS, LAUNCH
+from service.attribution.work import FIELDS, LAUNCH, with_nulls
 from service.store.column_files import ColumnFolder, ParquetColumns
 from service.store.event_classes import EventClasses
 from service.store.folder import ATTRIBUTION, EVENTS, new_file, unreadable
-from service.store.parts import Parts
+from service.store.parts import Part, Parts
 from service.streaming.ahead import read_ahead
 from service.trace.selection import ALWAYS, Interval
 from service.trace.summary import Attribution, ExternalIdKind, Summary
@@ -62,8 +62,12 @@ def match_events(columns: Path, builder: LinkBuilder, external_ids: ExternalIdKi
     Raises:
         ExportFailed: the events cannot be read.
     """
-    with closing(Parts(columns / EVENTS)) as parts:
-        return builder.match(parts.read, external_ids)
+
+    def read(names: Sequence[str]) -> Iterator[Part]:  # opens the file only for the few traces that need it
+        with closing(Parts(columns / EVENTS)) as parts:
+            yield from parts.read(names)
+
+    return builder.match(read, external_ids)
 
 
 def write_links(columns: Path, summary: Summary, matches: Matches) -> Attribution:
@@ -77,17 +81,16 @@ def write_links(columns: Path, summary: Summary, matches: Matches) -> Attributio
     Raises:
         DiskFull: the disk has no room for the file.
     """
-    counts, steps = np.zeros(len(RULES), np.int64), GatheredColumns("step", folder=columns)
+    counts, steps = np.zeros(len(RULES), np.int64), StepsWithWork(summary)
     schema = SCHEMA.with_metadata({_EXTERNAL_IDS: matches.external_ids.encode()})
     with new_file(columns / ATTRIBUTION) as file, pq.ParquetWriter(
         file, schema, compression="lz4", use_dictionary=_WORDS, column_encoding=_ENCODINGS, write_statistics=[*_INTS]
     ) as writer:  # fmt: skip
-        for links, table in read_ahead(_tables(matches, StepClock(summary)), "links"):
+        for part, table in read_ahead(_tables(matches, StepClock(summary)), "links"):
             writer.write_table(table, row_group_size=_ROW_GROUP)
-            counts += np.bincount(links.rules[links.is_work], minlength=len(RULES))
-            steps.add(step=links.steps[links.is_work])
-        ranks = steps_with_work(summary, matches.work_times(steps))
-        writer.add_key_value_metadata({_STEPS: encoded(ranks)})
+            counts += np.bincount(part.links.rules[part.links.is_work], minlength=len(RULES))
+            steps.add(part.times)
+        writer.add_key_value_metadata({_STEPS: encoded(steps.by_rank())})
     rules = {rule: count for rule, count in zip(RULES, counts.tolist(), strict=True) if count}
     return {"external_ids": matches.external_ids, "rules": rules}
 
@@ -291,18 +294,16 @@ def _links(table: pa.Table, external_ids: ExternalIdKind) -> Links:
     )
 
 
-def _tables(matches: Matches, clock: StepClock) -> Iterator[tuple[Links, pa.Table]]:
-    """Yield the links part by part, at least one, each with its table of the file."""
-    last = 0
-    for links in matches.links(clock):
-        first, last = last, last + int(np.count_nonzero(links.is_work))
-        yield links, _table(links, matches.fields_of_work(first, last))
+def _tables(matches: Matches, clock: StepClock) -> Iterator[tuple[Matched, pa.Table]]:
+    """Yield all slices part by part, at least one part, each with its table of the file."""
+    for part in matches.parts(clock):
+        yield part, _table(part.links, part.fields)
 
 
 def _table(links: Links, work: Mapping[str, pa.Array]) -> pa.Table:
     """Return the table of the file for links and the fields of their work."""
     columns = {
-        name: pa.array(values, mask=values == _MISSING[name] if name in _MISSING else None)
+        name: with_nulls(values, values == _MISSING[name]) if name in _MISSING else pa.array(values)
         for name, values in ((name, getattr(links, field)) for name, field in _INTS.items())
     }
     columns["rule"] = pa.DictionaryArray.from_arrays(pa.array(links.rules.astype(np.int8)), pa.array(RULES))
@@ -310,4 +311,5 @@ def _table(links: Links, work: Mapping[str, pa.Array]) -> pa.Table:
     if links.is_work.all():
         return pa.table({**columns, **work}, SCHEMA)
     places = pa.array(np.cumsum(links.is_work) - 1, mask=~links.is_work)
-    return pa.table({**columns, **{name: values.take(places) for name, values in work.items()}}, SCHEMA)
+    spread = {name: pc.take(values, places, boundscheck=False) for name, values in work.items()}
+    return pa.table({**columns, **spread}, SCHEMA)

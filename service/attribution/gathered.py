@@ -34,6 +34,7 @@ class GatheredColumns:
         self._ends = [0]
         self._added: list[dict[str, npt.NDArray[np.integer]]] = []  # since the last piece
         self._count = 0
+        self._folder = folder
         size, place = (_MEMORY_MAX, str(folder)) if folder else (0, None)  # 0 is no limit
         self._file = SpooledTemporaryFile(size, dir=place)  # noqa: SIM115 - closed with these columns
         weakref.finalize(self, self._file.close)
@@ -42,6 +43,10 @@ class GatheredColumns:
     def __len__(self) -> int:
         """Return the number of values of each column."""
         return self._ends[-1] + self._count
+
+    def beside(self, *names: str) -> "GatheredColumns":
+        """Return other columns, without values, that are kept like these."""
+        return GatheredColumns(*names, folder=self._folder)
 
     def add(self, **columns: npt.NDArray[np.integer]) -> None:
         """Add the next values of all columns, which are equally many; they are not copied at once."""
@@ -75,18 +80,18 @@ class GatheredColumns:
         """Return the values of a column from index `first` to before `last`."""
         self._end_piece()
         last = len(self) if last is None else min(last, len(self))
-        found = [np.empty(0, np.int64)]
+        values = np.empty(max(last - first, 0), np.int64)
         for piece in range(bisect_right(self._ends, first) - 1, len(self._ends) - 1):
-            start, end = self._ends[piece], self._ends[piece + 1]
+            start, end = max(self._ends[piece], first), min(self._ends[piece + 1], last)
             if start >= last:
                 break
-            found.append(self._read(name, piece, max(first - start, 0), min(last, end) - start))
-        return np.concatenate(found)
+            self._read(name, piece, start - self._ends[piece], values[start - first : end - first])
+        return values
 
-    def ranges(self, size: int) -> Iterator[dict[str, Ints]]:
-        """Yield all columns, `size` values at a time."""
-        for first in range(0, len(self), size):
-            yield {name: self.values(name, first, first + size) for name in self._pieces}
+    def ranges(self, size: int, *names: str) -> Iterator[dict[str, Ints]]:
+        """Yield some columns, or all if none is named, `size` values at a time; there is one range at least."""
+        for first in range(0, max(len(self), 1), size):
+            yield {name: self.values(name, first, first + size) for name in names or self._pieces}
 
     def at(self, indices: Indices, missing: Mapping[str, int]) -> dict[str, Ints]:
         """Return the values of some columns at indices.
@@ -115,18 +120,23 @@ class GatheredColumns:
 
     def _joined(self, name: str, pieces: Iterable[int], *further: int) -> Ints:
         """Return the values of some pieces of a column, one after the other, and further values."""
-        lengths = ((piece, self._ends[piece + 1] - self._ends[piece]) for piece in pieces)
-        found = [self._read(name, piece, 0, length) for piece, length in lengths]
-        return np.concatenate([*found, np.array(further, np.int64)])
+        lengths = {piece: self._ends[piece + 1] - self._ends[piece] for piece in pieces}
+        values, first = np.empty(sum(lengths.values()) + len(further), np.int64), 0
+        for piece, length in lengths.items():
+            self._read(name, piece, 0, values[first : first + length])
+            first += length
+        values[first:] = further
+        return values
 
-    def _read(self, name: str, index: int, first: int, last: int) -> Ints:
-        """Return the values of a piece from index `first` to before `last`."""
+    def _read(self, name: str, index: int, first: int, values: Ints) -> None:
+        """Read the values of a piece from index `first` on into an array."""
         piece = self._pieces[name][index]
         if piece.least == piece.most:
-            return np.full(last - first, piece.least)
+            values[:] = piece.least
+            return
         self._file.seek(piece.offset + first * piece.type.itemsize)
-        distances = np.frombuffer(self._file.read((last - first) * piece.type.itemsize), piece.type)
-        return (distances + _bits(piece.least)).view(np.int64)
+        distances = np.frombuffer(self._file.read(len(values) * piece.type.itemsize), piece.type)
+        np.add(distances, _bits(piece.least), out=values.view(np.uint64))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,10 @@ from service.attribution.links import (
     Links,
     is_operator,
 )
-from service.attribution.nesting import NONE, Flags, Indices, Ints, first_matches
+from service.attribution.nesting import NONE, Flags, Ints, first_matches
 from service.attribution.rank_steps import NO_PID, WorkTimes
 from service.attribution.steps import StepClock, Track
-from service.attribution.work import GatheredWork, words_of
+from service.attribution.work import GatheredWork, with_nulls, words_of
 from service.store.parts import Part, mixed
 from service.trace.summary import OPERATOR_CATEGORIES, ExternalIdKind
 
@@ -26,7 +27,7 @@ MIN_AGREEMENT = 0.99
 """Minimum share of work whose External id agrees with its operator, for External ids to count as operator ids."""
 
 SLICES_AT_ONCE = 1 << 17
-_NO_INDICES = np.empty(0, np.int32)
+_INT = np.iinfo(np.int64)
 _NO_CALL = {
     "row": NONE, "id": 0, "start": 0, "duration": 0, "name": NONE, "track": 0, "operator": NONE, "operator_id": NONE,
 }  # fmt: skip
@@ -34,6 +35,20 @@ _NO_CALL = {
 
 Read = Callable[[Sequence[str]], Iterator[Part]]
 """Reads the named columns of all events, part by part, in order of time."""
+
+
+class Matched(NamedTuple):
+    """Consecutive slices on devices, with their matches.
+
+    Attributes:
+        links: the links of the slices.
+        times: the times of their work.
+        fields: the fields of their work and of its launches, by name.
+    """
+
+    links: Links
+    times: WorkTimes
+    fields: Mapping[str, pa.Array]
 
 
 class Matches:
@@ -66,49 +81,36 @@ class Matches:
         external_ids: ExternalIdKind,
     ) -> None:
         self._calls, self._slices, self._work, self._keys = calls, slices, work, keys
-        self._call_of_slice, self._call_of_work, self.unlaunched = self._matched()
+        ids = _ExternalIds()
+        self._call_of_slice = slices.beside("call")
+        self.unlaunched = self._match(ids)
         self._regions = _Regions.matched(regions)
-        self.external_ids, self._operators_by_id = self._matched_by_id(read, external_ids)
+        self.external_ids, self._operators_by_id = ids.matched(read, external_ids)
 
-    def _matched(self) -> tuple[Indices, Indices, Ints]:
-        """Return the index of the call of each slice, or `NONE`, that of each piece of work, and `unlaunched`."""
-        of_slices, of_work, unlaunched = [_NO_INDICES], [_NO_INDICES], [np.empty(0, np.int64)]
-        for slices in self._slices.ranges(SLICES_AT_ONCE):
+    def _match(self, ids: "_ExternalIds") -> Ints:
+        """Find the index of the call of each slice, or `NONE`; return `unlaunched`.
+
+        Args:
+            ids: takes the External ids of all slices.
+        """
+        unlaunched = [np.empty(0, np.int64)]
+        for slices in self._slices.ranges(SLICES_AT_ONCE, "row", "correlation", "id", "start", "is_work"):
             wanted, is_work = slices["correlation"], slices["is_work"] > 0
-            correlations, calls = self._calls.between("correlation", max(int(wanted.min()), 1), int(wanted.max()))
+            least, most = int(wanted.min(initial=_INT.max)), int(wanted.max(initial=0))
+            correlations, calls = self._calls.between("correlation", max(least, 1), most)
             match = first_matches(correlations, wanted)
-            call = np.append(calls, NONE)[match].astype(np.int32)
-            of_slices.append(call)
-            of_work.append(call[is_work])
+            call = np.append(calls, NONE)[match]
+            self._call_of_slice.add(call=call)
             unlaunched.append(slices["row"][is_work & (call == NONE)])
-        return np.concatenate(of_slices), np.concatenate(of_work), np.concatenate(unlaunched)
+            ids.add(slices, self._calls.at(call, {name: _NO_CALL[name] for name in ("id", "operator", "operator_id")}))
+        return np.concatenate(unlaunched)
 
-    def _matched_by_id(self, read: Read, external_ids: ExternalIdKind) -> tuple[ExternalIdKind, Ints]:
-        """Return the meaning of External ids, and the operators that these give to the slices that lack one."""
-        comparable = agreeing = 0
-        lacking = GatheredColumns("id", "start", "correlation")
+    def parts(self, clock: StepClock) -> Iterator[Matched]:
+        """Yield all slices part by part, at least one part, with the steps by a clock."""
+        pids = np.array([key[0] if isinstance(key[0], int) else NO_PID for key in self._keys] or [NO_PID], np.int64)
+        slices = work = region = lacking = 0
         for some in self._launched():
-            compared = some.is_work & (some.operators != NONE) & (some.ids > 0)
-            comparable += int(np.count_nonzero(compared))
-            agreeing += int(np.count_nonzero(compared & (some.ids == some.operator_ids)))
-            lacks = some.lacks_operator
-            lacking.add(id=some.ids[lacks], start=some.starts[lacks], correlation=some.correlations[lacks])
-        if external_ids == "unknown" and comparable:
-            external_ids = "operators" if agreeing / comparable >= MIN_AGREEMENT else "other"
-        ids = lacking.values("id")
-        if external_ids != "other" and len(ids):
-            by_id = _OperatorsById(read, ids)
-            if external_ids == "unknown":
-                external_ids = by_id.kind(lacking.values("start"), lacking.values("correlation"))
-            if external_ids == "operators":
-                return external_ids, by_id.rows
-        return external_ids, np.full(len(ids), NONE)
-
-    def links(self, clock: StepClock) -> Iterator[Links]:
-        """Yield the links part by part, at least one, with the steps by a clock."""
-        slices = region = lacking = 0
-        for some in self._launched():
-            lacks = np.flatnonzero(some.lacks_operator)
+            lacks = np.flatnonzero(_lack_operator(some.is_work, some.operators, some.ids))
             by_id = self._operators_by_id[lacking : lacking + len(lacks)]
             lacking += len(lacks)
             found = lacks[by_id != NONE]
@@ -116,59 +118,39 @@ class Matches:
             steps = clock.at(some.times, some.tracks, self._keys)
             links = Links(some.rows, some.is_work, some.launches, some.operators, some.rules, steps, self.external_ids)
             slices, first = slices + len(some.rows), region
-            region = int(np.searchsorted(self._regions.rows, some.rows[-1]))
-            last = region if slices < len(self._call_of_slice) else None
-            yield self._with_regions([links], clock, slice(first, last))
-        if not slices:
-            yield self._with_regions([], clock, slice(None))
+            is_last = slices == len(self._slices)
+            region = len(self._regions.rows) if is_last else int(np.searchsorted(self._regions.rows, some.rows[-1]))
+            links = self._with_regions(links, clock, slice(first, region))
+            times = WorkTimes(pids[some.own_tracks], some.times, some.starts, some.ends, steps).only(some.is_work)
+            first, work = work, work + len(times.starts)
+            yield Matched(links, times, {**self._work.fields(first, work), **self._fields_of_launches(some, times)})
 
-    def fields_of_work(self, first: int, last: int) -> Mapping[str, pa.Array]:
-        """Return the fields of the work from index `first` to before `last`, and of its launches, by name."""
-        call = self._call_of_work[first:last]
-        calls = self._calls.at(call, {name: _NO_CALL[name] for name in ("start", "duration", "name")})
-        unknown = call == NONE
+    def _fields_of_launches(self, some: "_LaunchedSlices", times: WorkTimes) -> Mapping[str, pa.Array]:
+        """Return the fields of the launches of the work among slices, by name."""
+        unknown = some.launches[some.is_work] == NONE
         return {
-            **self._work.fields(first, last),
-            "launch_ts_ns": pa.array(calls["start"], mask=unknown),
-            "launch_dur_ns": pa.array(calls["duration"], mask=unknown),
-            "launch_name": words_of(calls["name"], self._work.names.listed),
+            "launch_ts_ns": with_nulls(times.launches, unknown),
+            "launch_dur_ns": with_nulls(some.durations[some.is_work], unknown),
+            "launch_name": words_of(some.names[some.is_work], self._work.names.listed),
         }
 
-    def work_times(self, steps: GatheredColumns) -> Iterator[WorkTimes]:
-        """Yield the times of the work, some at a time, in order of its starts.
-
-        Args:
-            steps: a column ``step``: the number of the step of each piece of work.
-        """
-        pids = np.array([key[0] if isinstance(key[0], int) else NO_PID for key in self._keys] or [NO_PID], np.int64)
-        last = 0
-        for slices in self._slices.ranges(SLICES_AT_ONCE):
-            is_work = slices["is_work"] > 0
-            work = {name: slices[name][is_work] for name in ("start", "end", "track")}
-            first, last = last, last + len(work["start"])
-            call = self._call_of_work[first:last]
-            launches = np.where(call != NONE, self._calls.at(call, {"start": 0})["start"], work["start"])
-            step = steps.values("step", first, last)
-            yield WorkTimes(pids[work["track"]], launches, work["start"], work["end"], step)
-
-    def _with_regions(self, links: list[Links], clock: StepClock, chosen: slice) -> Links:
+    def _with_regions(self, links: Links, clock: StepClock, chosen: slice) -> Links:
         """Return links with those of some regions, which have steps alone, in order of rows."""
         regions = self._regions.part(chosen)
-        if links and not len(regions.rows):
-            return links[0]
+        if not len(regions.rows):
+            return links
         none = np.full(len(regions.rows), NONE)
         is_work, rules = np.zeros(len(none), np.bool_), np.full(len(none), NO_LAUNCH)
         steps = clock.at(regions.times, regions.tracks, self._keys)
-        joined = Links.joined([*links, Links(regions.rows, is_work, none, none, rules, steps, self.external_ids)])
+        joined = Links.joined([links, Links(regions.rows, is_work, none, none, rules, steps, self.external_ids)])
         return joined.taken(np.argsort(joined.rows, kind="stable"))
 
     def _launched(self) -> Iterator["_LaunchedSlices"]:
         """Yield the slices, some at a time, with what their launches say."""
         are_graphs = np.array([*("GraphLaunch" in name for name in self._work.names.listed), False])
-        end = 0
-        for slices in self._slices.ranges(SLICES_AT_ONCE):
-            start, end = end, end + len(slices["row"])
-            call = self._call_of_slice[start:end]
+        columns = (self._slices, self._call_of_slice)
+        for slices, matched in zip(*(some.ranges(SLICES_AT_ONCE) for some in columns), strict=True):
+            call = matched["call"]
             calls = self._calls.at(call, _NO_CALL)
             yield _LaunchedSlices.of(slices, calls, call != NONE, are_graphs[calls["name"]])
 
@@ -180,10 +162,10 @@ class _LaunchedSlices:
     Attributes:
         rows, is_work, launches, operators, rules: as in `Links`, before External ids are used.
         ids: External id of each slice or, if it has none, of its launch.
-        operator_ids: External id of each slice's operator.
         times: start of the launch of each slice, or of the slice if it has none.
         tracks: number of the track of that start.
-        starts, correlations: of each slice.
+        durations, names: of the launch of each slice.
+        starts, ends, own_tracks: of each slice.
     """
 
     rows: Ints
@@ -192,11 +174,13 @@ class _LaunchedSlices:
     operators: Ints
     rules: Ints
     ids: Ints
-    operator_ids: Ints
     times: Ints
     tracks: Ints
+    durations: Ints
+    names: Ints
     starts: Ints
-    correlations: Ints
+    ends: Ints
+    own_tracks: Ints
 
     @classmethod
     def of(
@@ -210,19 +194,61 @@ class _LaunchedSlices:
             launches=calls["row"],
             operators=calls["operator"],
             rules=np.where(is_launched, rules, NO_LAUNCH),
-            ids=np.where(slices["id"] > 0, slices["id"], calls["id"]),
-            operator_ids=calls["operator_id"],
+            ids=_ids_of(slices, calls),
             times=np.where(is_launched, calls["start"], slices["start"]),
             tracks=np.where(is_launched, calls["track"], slices["track"]),
+            durations=calls["duration"],
+            names=calls["name"],
             starts=slices["start"],
-            correlations=slices["correlation"],
+            ends=slices["end"],
+            own_tracks=slices["track"],
         )
 
-    @property
-    def lacks_operator(self) -> Flags:
-        """Flags of work that has an External id, but no operator by its launch."""
-        flags: Flags = self.is_work & (self.operators == NONE) & (self.ids > 0)
-        return flags
+
+class _ExternalIds:
+    """The External ids of the slices on devices, beside the operators that their launches give them."""
+
+    def __init__(self) -> None:
+        self._comparable = self._agreeing = 0
+        self._lacking = GatheredColumns("id", "start", "correlation")
+
+    def add(self, slices: Mapping[str, Ints], calls: Mapping[str, Ints]) -> None:
+        """Add slices with their ids, starts and correlations, and the ids and operators of their launches."""
+        is_work, ids, operators = slices["is_work"] > 0, _ids_of(slices, calls), calls["operator"]
+        compared = is_work & (operators != NONE) & (ids > 0)
+        self._comparable += int(np.count_nonzero(compared))
+        self._agreeing += int(np.count_nonzero(compared & (ids == calls["operator_id"])))
+        lack = _lack_operator(is_work, operators, ids)
+        self._lacking.add(id=ids[lack], start=slices["start"][lack], correlation=slices["correlation"][lack])
+
+    def matched(self, read: Read, external_ids: ExternalIdKind) -> tuple[ExternalIdKind, Ints]:
+        """Return the meaning of External ids, and the operators that these give to the slices that lack one.
+
+        Args:
+            read: reads columns of the trace.
+            external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
+        """
+        if external_ids == "unknown" and self._comparable:
+            external_ids = "operators" if self._agreeing / self._comparable >= MIN_AGREEMENT else "other"
+        ids = self._lacking.values("id")
+        if external_ids != "other" and len(ids):
+            by_id = _OperatorsById(read, ids)
+            if external_ids == "unknown":
+                external_ids = by_id.kind(self._lacking.values("start"), self._lacking.values("correlation"))
+            if external_ids == "operators":
+                return external_ids, by_id.rows
+        return external_ids, np.full(len(ids), NONE)
+
+
+def _ids_of(slices: Mapping[str, Ints], calls: Mapping[str, Ints]) -> Ints:
+    """Return the External id of each slice or, if it has none, of its launch."""
+    return np.where(slices["id"] > 0, slices["id"], calls["id"])
+
+
+def _lack_operator(is_work: Flags, operators: Ints, ids: Ints) -> Flags:
+    """Flag the work that has an External id, but no operator by its launch."""
+    flags: Flags = is_work & (operators == NONE) & (ids > 0)
+    return flags
 
 
 @dataclass(frozen=True)

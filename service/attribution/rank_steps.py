@@ -1,6 +1,5 @@
 """Steps of the ranks of a trace, by their annotations and with their work on devices."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,22 +72,30 @@ def annotated_steps(summary: Summary) -> StepsByRank:
     return {rank: RankSteps(*columns, *columns[1:]) for rank, columns in steps.items()}
 
 
-def steps_with_work(summary: Summary, work: Iterable[WorkTimes]) -> StepsByRank:
-    """Return the steps of each rank with their work.
+class StepsWithWork:
+    """The steps of each rank with their work, which is added some at a time, in order of its starts.
 
     Args:
         summary: the trace's summary with complete lists.
-        work: the work of the trace, some at a time, in order of its starts.
     """
-    steps = annotated_steps(summary)
-    if not any(len(of_rank.numbers) for of_rank in steps.values()):
-        return steps
-    pids = _pids_by_rank(summary)
-    bounds = {rank: DeviceBounds(*of_rank[:3]) for rank, of_rank in steps.items()}
-    for some in work:
-        for rank, of_rank in bounds.items():
-            of_rank.add(some if rank is None else some.only(np.isin(some.pids, pids[rank])))
-    return {rank: RankSteps(*steps[rank][:3], *of_rank.on_devices()) for rank, of_rank in bounds.items()}
+
+    def __init__(self, summary: Summary) -> None:
+        self._steps = annotated_steps(summary)
+        self._pids = _pids_by_rank(summary)
+        self._bounds = {rank: DeviceBounds(*steps[:3]) for rank, steps in self._steps.items() if len(steps.numbers)}
+
+    def add(self, work: WorkTimes) -> None:
+        """Add the next work of the trace."""
+        for rank, bounds in self._bounds.items():
+            bounds.add(work if rank is None else work.only(np.isin(work.pids, self._pids[rank])))
+
+    def by_rank(self) -> StepsByRank:
+        """Return the steps, once all work is added."""
+        on_devices = {rank: bounds.on_devices() for rank, bounds in self._bounds.items()}
+        return {
+            rank: RankSteps(*steps[:3], *on_devices[rank]) if rank in on_devices else steps
+            for rank, steps in self._steps.items()
+        }
 
 
 def _pids_by_rank(summary: Summary) -> dict[int | None, list[int]]:

@@ -1,13 +1,12 @@
 """Steps of the ranks of a trace with their work, as the file of links has them."""
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
 import numpy.typing as npt
 
 from service.attribution.file import LinkReader
-from service.attribution.rank_steps import NO_PID, StepsByRank, WorkTimes, decoded, steps_with_work
+from service.attribution.rank_steps import NO_PID, StepsByRank, StepsWithWork, WorkTimes, decoded
 from service.store.column_files import ColumnFolder
 from service.store.folder import EVENTS
 from service.store.parts import Parts
@@ -28,10 +27,12 @@ def steps_of_ranks(columns: ColumnFolder, summary: Summary) -> StepsByRank:
     reader = LinkReader(columns, summary)
     if reader.steps is not None:
         return decoded(reader.steps, summary)
-    return steps_with_work(summary, _work(columns, reader))
+    steps = StepsWithWork(summary)
+    steps.add(_work(columns, reader))
+    return steps.by_rank()
 
 
-def _work(columns: ColumnFolder, reader: LinkReader) -> Iterator[WorkTimes]:
+def _work(columns: ColumnFolder, reader: LinkReader) -> WorkTimes:
     """Read the work of a trace whose file of links is of an earlier version, and does not have the steps."""
     links = reader.all().of_work()
     with closing(Parts(columns / EVENTS)) as parts:
@@ -45,4 +46,4 @@ def _work(columns: ColumnFolder, reader: LinkReader) -> Iterator[WorkTimes]:
             own = places[part.first + at]
             starts[own], ends[own], pids[own] = part.starts[at], part.ends[at], part.ints("pid", NO_PID)[at]
     work = places[links.rows]
-    yield WorkTimes(pids[work], starts[places[launches]], starts[work], ends[work], links.steps)
+    return WorkTimes(pids[work], starts[places[launches]], starts[work], ends[work], links.steps)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow as pa
 from service.attribution.gathered import GatheredColumns
 from service.attribution.nesting import Flags, Ints, factorize
 from service.store.parts import Part, Words
+from service.streaming.scan.compiled import compiled
 from service.streaming.scan.search import hashes
 from service.streaming.words import word_column
 
@@ -67,26 +69,27 @@ class GatheredWork:
             return
         args = _args(part)
         configurations, has_configuration, names_collective = hashes(args, _CONFIGURATION, COLLECTIVE, rows)
-        has = {name: part.has(name)[rows] for name in _INTS}
-        nulls = sum((~flags).astype(np.int64) << bit for bit, flags in enumerate(has.values()))
+        ints, nulls = {name: np.empty(len(rows), np.int64) for name in _INTS}, np.zeros(len(rows), np.int64)
+        for bit, (name, values) in enumerate(ints.items()):
+            _take(part.numbers(name), part.has(name), rows, bit, values, nulls)
         self._columns.add(
-            **{name: part.numbers(name)[rows] * flags for name, flags in has.items()},
+            **ints,
             name=self.names.of(part, "name", rows),
             cat=self._categories.of(part, "cat", rows),
             names_collective=names_collective.astype(np.int8),
             configuration=self._numbered(configurations, has_configuration),
-            nulls=np.asarray(nulls),
+            nulls=nulls,
         )
 
     def fields(self, first: int, last: int) -> Mapping[str, pa.Array]:
         """Return the `FIELDS` of the work from index `first` to before `last`, in the order in which it was added."""
         values = {name: self._columns.values(name, first, last) for name in (*FIELDS.names, "nulls")}
         return {
-            **{name: pa.array(values[name], mask=values["nulls"] >> bit & 1 == 1) for bit, name in enumerate(_INTS)},
+            **{name: with_nulls(values[name], values["nulls"] >> bit & 1 == 1) for bit, name in enumerate(_INTS)},
             "name": words_of(values["name"], self.names.listed),
             "cat": words_of(values["cat"], self._categories.listed),
             "names_collective": pa.array(values["names_collective"] > 0),
-            "configuration": pa.array(values["configuration"], mask=values["configuration"] < 0),
+            "configuration": with_nulls(values["configuration"], values["configuration"] < 0),
         }
 
     def _numbered(self, configurations: Ints, has: Flags) -> Ints:
@@ -103,9 +106,23 @@ class GatheredWork:
         return numbers
 
 
+@compiled
+def _take(numbers: Any, has: Flags, rows: Ints, bit: int, values: Ints, nulls: Ints) -> None:
+    """Write the numbers at some rows, with 0 for null, and set a bit of `nulls` for each null."""
+    for index in range(len(rows)):
+        row = rows[index]
+        values[index] = numbers[row] if has[row] else 0
+        nulls[index] |= (not has[row]) << bit
+
+
 def _args(part: Part) -> pa.StringArray:
     args = part.table["args"]
     return args.chunk(0) if args.num_chunks == 1 else args.combine_chunks()
+
+
+def with_nulls(values: Ints, are_null: Flags) -> pa.Array:
+    """Return integers, some of which are null; they are copied only if any is."""
+    return pa.array(values, mask=are_null if are_null.any() else None)
 
 
 def words_of(codes: Ints, words: Sequence[str]) -> pa.DictionaryArray:

@@ -78,7 +78,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
             builder.add(part)
             if not ranks:  # those of a merged trace are analysed one by one
                 memory_changes.add(part.table)
-                collective_args.add(part.table)
+                collective_args.add(part)
 
         written_count = writer.finish(on_slab, ranks)
     shutil.rmtree(scratch)

@@ -27,6 +27,7 @@ _RUNS_AHEAD = 2  # runs that may be sorted while more batches arrive
 _WRITES_AHEAD = 2  # slabs that may wait to be written
 _FILES_OF_RUN = 2  # all of which are open if every run spans the whole time
 _OTHER_FILES = 200
+_NEEDED_LATER = 50_000_000  # bytes, once the file is written: those of links, beyond what the merge has freed
 
 
 class ColumnsWriter:
@@ -105,4 +106,5 @@ class ColumnsWriter:
                 for write in writes:
                     write.result()
             file.describe(self._notes.texts())
+        self._unused_memory.return_beyond_limit(_NEEDED_LATER)
         return self._position

@@ -144,13 +144,12 @@ class _Joined:
         some, every = np.bitwise_or.reduce(has), np.bitwise_and.reduce(has)
         columns = []
         for bit, field in enumerate(SCHEMA):
-            flags = has & np.uint32(1 << bit) > 0
             if field.type == _FLAG:
-                columns.append(pa.array(flags))
+                columns.append(pa.array(_flags(has, bit)))
             elif not some >> bit & 1:
                 columns.append(pa.nulls(self.count, field.type))
             else:
-                valid = None if every >> bit & 1 else pa.py_buffer(np.packbits(flags, bitorder="little"))
+                valid = None if every >> bit & 1 else pa.py_buffer(np.packbits(_flags(has, bit), bitorder="little"))
                 columns.append(self._column(field, valid))
         return pa.table(columns, SCHEMA)
 
@@ -165,10 +164,15 @@ class _Joined:
             return _texts([(texts, rows) for texts, _, rows in self._columns(field.name)], self.count, valid)
         if pa.types.is_dictionary(field.type):
             return self._words(field.name, valid)
-        numbers = np.zeros(self.count, np.int64)
-        for distances, least, rows in self._columns(field.name):
+        pieces = [*self._columns(field.name)]
+        numbers = self._new(len(pieces), np.int64)
+        for distances, least, rows in pieces:
             _spread(numbers_of(distances), least, rows, numbers)
         return _array(field.type, numbers, valid)
+
+    def _new(self, pieces: int, type_: type[np.integer[Any]]) -> npt.NDArray[Any]:
+        """Return an array to which pieces write their rows, with 0 where they may leave some out."""
+        return np.empty(self.count, type_) if pieces == len(self._pieces) else np.zeros(self.count, type_)
 
     def _words(self, name: str, valid: pa.Buffer | None) -> pa.DictionaryArray:
         """Return a column of words."""
@@ -180,7 +184,7 @@ class _Joined:
                 dictionaries.append(words.dictionary)
             firsts.append(first)
         distinct = pa.concat_arrays(dictionaries).dictionary_encode()
-        numbers, codes = numbers_of(distinct.indices), np.zeros(self.count, np.int32)
+        numbers, codes = numbers_of(distinct.indices), self._new(len(pieces), np.int32)
         for (words, _, rows), first in zip(pieces, firsts, strict=True):
             _spread_codes(numbers_of(words.indices), numbers[first:], rows, codes)
         return known_words(_array(pa.int32(), codes, valid), distinct.dictionary)
@@ -196,6 +200,12 @@ def prepare_packing() -> None:
             distances = numbers_of(_packed([values], valid, row, least, int(np.iinfo(type_).max)))
             _spread(distances, 0, row, numbers)
             _spread_codes(distances, fixed(codes), row, codes)
+
+
+def _flags(has: npt.NDArray[np.uint32], bit: int) -> Flags:
+    """Return whether a bit is set in each number."""
+    flags: Flags = has & np.uint32(1 << bit) > 0
+    return flags
 
 
 def _inverse(order: Ints) -> Ints:

@@ -207,15 +207,18 @@ def decompressed(file: BufferedReader, on_read: Callable[[int], None] | None = N
     compression = compression_of(file_head(file))
     decoder = _DECODERS[compression]()
     trailer_size = _GZIP_TRAILER_SIZE if compression is Compression.GZIP else 0
-    consumed, held = 0, b""
+    consumed, held = 0, b""  # a trailer is decoded alone: a decoder drops the bytes that come with a wrong checksum
     while chunk := file.read1(READ_SIZE):
         consumed += len(chunk)
         if on_read:
             on_read(consumed)
-        chunk = held + chunk
-        split = max(len(chunk) - trailer_size, 0)
-        held = chunk[split:]  # decoded alone at the end: a decoder drops the bytes that come with a wrong checksum
-        yield from decoder.decode(chunk[:split])
-    if held:
-        yield from decoder.decode(held)
+        if trailer_size:
+            if len(chunk) < trailer_size:
+                held, chunk = held[:-trailer_size], held[-trailer_size:] + chunk
+            held, chunk = chunk, held
+        if chunk:
+            yield from decoder.decode(chunk)
+    for chunk in (held[:-trailer_size], held[-trailer_size:]):
+        if chunk:
+            yield from decoder.decode(chunk)
     decoder.flush()

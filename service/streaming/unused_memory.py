@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-LIMIT = 600_000_000
+from service.streaming.processors import processor_count
+
+LIMIT, OF_PROCESSOR = 480_000_000, 80_000_000
 ROOM = 150_000_000
 _STATM = Path("/proc/self/statm")  # see proc_pid_statm(5)
 
@@ -18,16 +20,21 @@ class UnusedMemory:
     """The freed memory that this process keeps for reuse."""
 
     def __init__(self) -> None:
-        self._limit = LIMIT
+        self._least = LIMIT + OF_PROCESSOR * max(processor_count() - 2, 0)
+        self._limit = self._least
 
-    def return_beyond_limit(self) -> None:
+    def return_beyond_limit(self, soon: int = 0) -> None:
         """Return it to the system if the process holds more than `LIMIT` bytes, shared ones included.
 
-        Returned memory takes time when it is used again. So the process may then grow by `ROOM` in any case.
+        Each processor beyond two adds `OF_PROCESSOR` to the limit, since more events are read at a time. Returned
+        memory takes time when it is used again. So the process may then grow by `ROOM` in any case.
+
+        Args:
+            soon: number of further bytes that the process needs next, if it is known.
         """
-        if resident_bytes() > self._limit:
+        if resident_bytes() + soon > self._limit:
             pa.default_memory_pool().release_unused()  # calls malloc_trim(3) where that pool is the system's
-            self._limit = max(LIMIT, resident_bytes() + ROOM)
+            self._limit = max(self._least, resident_bytes() + ROOM)
 
 
 def resident_bytes() -> int:

@@ -10,6 +10,7 @@ import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,24 @@ def test_progress_is_reported_after_each_read(tmp_path: Path) -> None:
             assert sizes[-1] == file.tell()
 
     assert sizes[-1] == codec.READ_SIZE * 2 + 5
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_gzip_is_decoded_while_it_arrives_however_small_its_pieces_are(tmp_path: Path, size: int) -> None:
+    text = random.Random(5).randbytes(3000)  # so that each byte of the file holds about one of the text
+    path = tmp_path / "t"
+    path.write_bytes(gzip_member(text))
+    read, count = [0], 0
+
+    class Arriving(BufferedReader):
+        def read1(self, _: int = -1, /) -> bytes:
+            return super().read1(size)
+
+    with Arriving(FileIO(path)) as file:
+        for piece in plain_chunks(file, read.append):
+            count += len(piece)
+            assert read[-1] - count < 100 + size
+    assert count == len(text)
 
 
 # -- compression is detected by magic bytes ----------------------------------------------------------------------

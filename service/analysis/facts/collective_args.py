@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from service.analysis.facts.activity import COLLECTIVE
 from service.analysis.facts.scope import Scope
 from service.store.folder import COLLECTIVES, disk_errors, new_file
+from service.store.parts import Part
 
 log = logging.getLogger(__name__)
 
@@ -64,24 +65,21 @@ class CollectiveArgsWriter:
         self._columns = columns
         self._resources = resources
         self._writer: Any = None
-        self._rows = 0
 
-    def add(self, events: pa.Table) -> None:
+    def add(self, part: Part) -> None:
         """Add the next events, in order of time, whose dictionary columns have one chunk.
 
         Raises:
             DiskFull: the disk has no room for the file.
         """
-        first = self._rows
-        self._rows += len(events)
-        (names,) = events["name"].chunks
-        is_named = pc.match_substring_regex(names.dictionary, COLLECTIVE)
-        if not pc.any(is_named).as_py():
+        codes, names = part.encoded("name")
+        is_named = pc.match_substring_regex(names, COLLECTIVE).to_numpy(zero_copy_only=False)
+        chosen = np.flatnonzero(np.append(is_named, False).take(codes, mode="wrap"))  # the code of null is -1
+        if not len(chosen):
             return
-        chosen = np.flatnonzero(is_named.take(names.indices).fill_null(False))
-        args = events["args"].take(pa.array(chosen)).cast(pa.string())
+        args = part.table["args"].take(pa.array(chosen)).cast(pa.string())
         if self._writer is None:
             file = self._resources.enter_context(new_file(self._columns / COLLECTIVES))
             self._writer = self._resources.enter_context(pq.ParquetWriter(file, _SCHEMA, compression="zstd"))
         with disk_errors():
-            self._writer.write_table(pa.table({"row": first + chosen, "args": args}, _SCHEMA))
+            self._writer.write_table(pa.table({"row": part.first + chosen, "args": args}, _SCHEMA))
