@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from service.attribution.gathered import GatheredColumns
 from service.attribution.links import is_operator
-from service.attribution.matching import Matches, Read
+from service.attribution.matching import LaunchMatches, Matches, Read
 from service.attribution.nesting import Ints, nesting_order
 from service.attribution.steps import Track, normalized_track
 from service.attribution.sweep import CLASS, CORRELATION, END, ID, NAME, ROW, START, WIDTH, OpenOperators, gather
@@ -68,6 +68,7 @@ class LinkBuilder:
         self._slices = GatheredColumns("row", "correlation", "id", "start", "end", "track", "is_work", folder=folder)
         self._regions = GatheredColumns("row", "id", "name_hash", "start", "track", "is_device", folder=folder)
         self._work = GatheredWork(folder)
+        self._launches: LaunchMatches | None = None
         # Hashes, because a table of all names would grow with the steps, each of which has a name of its own.
         self._name_hashes = WordValues(lambda name: hash(name) & sys.maxsize)
 
@@ -147,6 +148,13 @@ class LinkBuilder:
     def _tracks_of(self, part: Part, rows: Ints) -> Ints:
         return self._classes.tracks.of(self._classes.of(part)[rows])
 
+    def match_launches(self) -> LaunchMatches:
+        """Match all added events with their launches. The builder takes no more events."""
+        if self._launches is None:
+            self._sweep(self._pending)
+            self._launches = LaunchMatches(self._calls, self._slices)
+        return self._launches
+
     def match(self, read: Read, external_ids: ExternalIdKind) -> Matches:
         """Match all added events. The builder takes no more events.
 
@@ -154,7 +162,5 @@ class LinkBuilder:
             read: reads columns of the trace.
             external_ids: meaning of External ids in the whole trace, if this trace is a part and the meaning is known.
         """
-        self._sweep(self._pending)
-        return Matches(
-            self._calls, self._slices, self._regions, self._work, self._classes.track_keys, read, external_ids
-        )
+        launches = self.match_launches()
+        return Matches(launches, self._regions, self._work, self._classes.track_keys, read, external_ids)

@@ -32,6 +32,7 @@ _NO_CALL = {
     "row": NONE, "id": 0, "start": 0, "duration": 0, "name": NONE, "track": 0, "operator": NONE, "operator_id": NONE,
 }  # fmt: skip
 """Values of the launch of a slice that has none, by column of launches."""
+_NO_IDS = {name: _NO_CALL[name] for name in ("id", "operator", "operator_id")}
 
 Read = Callable[[Sequence[str]], Iterator[Part]]
 """Reads the named columns of all events, part by part, in order of time."""
@@ -51,6 +52,40 @@ class Matched(NamedTuple):
     fields: Mapping[str, pa.Array]
 
 
+class LaunchMatches:
+    """Slices on devices, matched with their launches.
+
+    Attributes:
+        call_of_slice: a column ``call``: the index of the launch of each slice, or `NONE`.
+        unlaunched: rows of the work that has no launch, in ascending order.
+        ids: the External ids of the slices.
+
+    Args:
+        calls: launches, in order of time: their correlation, and the columns of `_NO_CALL`.
+        slices: slices, in order of time: their row, correlation, id, start, end, track, and whether they are work.
+    """
+
+    def __init__(self, calls: GatheredColumns, slices: GatheredColumns) -> None:
+        self.calls, self.slices = calls, slices
+        self.call_of_slice = slices.beside("call")
+        self.ids = _ExternalIds()
+        self.unlaunched = self._match()
+
+    def _match(self) -> Ints:
+        """Find the launch of each slice, and return `unlaunched`."""
+        unlaunched = [np.empty(0, np.int64)]
+        for slices in self.slices.ranges(SLICES_AT_ONCE, "row", "correlation", "id", "start", "is_work"):
+            wanted, is_work = slices["correlation"], slices["is_work"] > 0
+            least, most = int(wanted.min(initial=_INT.max)), int(wanted.max(initial=0))
+            correlations, calls = self.calls.between("correlation", max(least, 1), most)
+            match = first_matches(correlations, wanted)
+            call = np.append(calls, NONE)[match]
+            self.call_of_slice.add(call=call)
+            unlaunched.append(slices["row"][is_work & (call == NONE)])
+            self.ids.add(slices, self.calls.at(call, _NO_IDS))
+        return np.concatenate(unlaunched)
+
+
 class Matches:
     """Slices on devices, matched with their launches and operators; only their steps are not known yet.
 
@@ -61,8 +96,7 @@ class Matches:
         external_ids: meaning of External ids in the trace.
 
     Args:
-        calls: launches, in order of time: their correlation, and the columns of `_NO_CALL`.
-        slices: slices, in order of time: their row, correlation, id, start, end, track, and whether they are work.
+        launches: the launches of the slices.
         regions: annotations on devices and on the host, in order of time; see `_Regions`.
         work: fields of the slices that are work.
         keys: pid and tid of each track.
@@ -72,38 +106,17 @@ class Matches:
 
     def __init__(
         self,
-        calls: GatheredColumns,
-        slices: GatheredColumns,
+        launches: LaunchMatches,
         regions: GatheredColumns,
         work: GatheredWork,
         keys: Sequence[Track],
         read: Read,
         external_ids: ExternalIdKind,
     ) -> None:
-        self._calls, self._slices, self._work, self._keys = calls, slices, work, keys
-        ids = _ExternalIds()
-        self._call_of_slice = slices.beside("call")
-        self.unlaunched = self._match(ids)
+        self._launches, self._work, self._keys = launches, work, keys
+        self.unlaunched = launches.unlaunched
         self._regions = _Regions.matched(regions)
-        self.external_ids, self._operators_by_id = ids.matched(read, external_ids)
-
-    def _match(self, ids: "_ExternalIds") -> Ints:
-        """Find the index of the call of each slice, or `NONE`; return `unlaunched`.
-
-        Args:
-            ids: takes the External ids of all slices.
-        """
-        unlaunched = [np.empty(0, np.int64)]
-        for slices in self._slices.ranges(SLICES_AT_ONCE, "row", "correlation", "id", "start", "is_work"):
-            wanted, is_work = slices["correlation"], slices["is_work"] > 0
-            least, most = int(wanted.min(initial=_INT.max)), int(wanted.max(initial=0))
-            correlations, calls = self._calls.between("correlation", max(least, 1), most)
-            match = first_matches(correlations, wanted)
-            call = np.append(calls, NONE)[match]
-            self._call_of_slice.add(call=call)
-            unlaunched.append(slices["row"][is_work & (call == NONE)])
-            ids.add(slices, self._calls.at(call, {name: _NO_CALL[name] for name in ("id", "operator", "operator_id")}))
-        return np.concatenate(unlaunched)
+        self.external_ids, self._operators_by_id = launches.ids.matched(read, external_ids)
 
     def parts(self, clock: StepClock) -> Iterator[Matched]:
         """Yield all slices part by part, at least one part, with the steps by a clock."""
@@ -118,7 +131,7 @@ class Matches:
             steps = clock.at(some.times, some.tracks, self._keys)
             links = Links(some.rows, some.is_work, some.launches, some.operators, some.rules, steps, self.external_ids)
             slices, first = slices + len(some.rows), region
-            is_last = slices == len(self._slices)
+            is_last = slices == len(self._launches.slices)
             region = len(self._regions.rows) if is_last else int(np.searchsorted(self._regions.rows, some.rows[-1]))
             links = self._with_regions(links, clock, slice(first, region))
             times = WorkTimes(pids[some.own_tracks], some.times, some.starts, some.ends, steps).only(some.is_work)
@@ -148,10 +161,10 @@ class Matches:
     def _launched(self) -> Iterator["_LaunchedSlices"]:
         """Yield the slices, some at a time, with what their launches say."""
         are_graphs = np.array([*("GraphLaunch" in name for name in self._work.names.listed), False])
-        columns = (self._slices, self._call_of_slice)
+        columns = (self._launches.slices, self._launches.call_of_slice)
         for slices, matched in zip(*(some.ranges(SLICES_AT_ONCE) for some in columns), strict=True):
             call = matched["call"]
-            calls = self._calls.at(call, _NO_CALL)
+            calls = self._launches.calls.at(call, _NO_CALL)
             yield _LaunchedSlices.of(slices, calls, call != NONE, are_graphs[calls["name"]])
 
 

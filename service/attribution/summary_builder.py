@@ -40,6 +40,10 @@ class SummaryBuilder:
         self._links.add(part)
         self._census.add(part)
 
+    def match_launches(self) -> None:
+        """Match the launches of work, when all events are added; unlike `summary`, while events are still written."""
+        self._links.match_launches()
+
     def summary(
         self,
         envelope: Mapping[str, Any],

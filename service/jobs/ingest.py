@@ -80,7 +80,7 @@ def _read(original: BufferedReader, folder: Path, file_name: str, on_progress: C
                 memory_changes.add(part.table)
                 collective_args.add(part)
 
-        written_count = writer.finish(on_slab, ranks)
+        written_count = writer.finish(on_slab, ranks, builder.match_launches)
     shutil.rmtree(scratch)
     if written_count != reader.kept:
         raise RuntimeError(f"{reader.kept} events came in and {written_count} were written")

@@ -81,12 +81,18 @@ class ColumnsWriter:
         self._batches, self._rows, self._bytes = [], 0, 0
         self._unused_memory.return_beyond_limit()
 
-    def finish(self, on_slab: Callable[[Part], object], ranks: Mapping[int, int] | None = None) -> int:
+    def finish(
+        self,
+        on_slab: Callable[[Part], object],
+        ranks: Mapping[int, int] | None = None,
+        on_end: Callable[[], object] = lambda: None,
+    ) -> int:
         """Write the file, and return its number of rows.
 
         Args:
             on_slab: called with each slab of events, in order of time; events of one time are in the order of the file.
             ranks: for a merged trace, the rank of each process by pid; they become the column ``rank``.
+            on_end: called after the last slab, while the file is completed.
         """
         allow_open_files(_FILES_OF_RUN * len(self._runs) + _OTHER_FILES)
         runs = [run.result() for run in self._runs]
@@ -103,8 +109,10 @@ class ColumnsWriter:
                     writes.append(thread.submit(file.write, slab))
                     on_slab(self._notes.add(slab))
                     self._unused_memory.return_beyond_limit()
+                writes.append(thread.submit(file.describe, self._notes.texts()))
+                writes.append(thread.submit(file.close))
+                on_end()
                 for write in writes:
                     write.result()
-            file.describe(self._notes.texts())
         self._unused_memory.return_beyond_limit(_NEEDED_LATER)
         return self._position

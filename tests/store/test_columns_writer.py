@@ -219,6 +219,28 @@ def test_trace_without_events_has_columns(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / EVENTS).schema_arrow.names == SCHEMA.names
 
 
+def test_end_is_announced_after_the_last_slab(tmp_path: Path) -> None:
+    calls: list[int | str] = []
+
+    with ColumnsWriter(tmp_path) as writer:
+        writer.add(batch_of(range(5)))
+        writer.finish(lambda part: calls.append(len(part)), on_end=lambda: calls.append("end"))
+
+    assert calls == [5, "end"]
+    assert times_of(tmp_path) == [*range(5)]
+
+
+def test_error_at_the_end_is_raised_and_leaves_no_runs_behind(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError), ColumnsWriter(tmp_path) as writer:  # noqa: PT012 - the batch is part of the test
+        writer.add(batch_of(range(5)))
+        writer.finish(lambda part: None, on_end=fail)
+
+    assert not (tmp_path / "runs").exists()
+
+
 def test_aborted_writer_leaves_no_runs_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns_writer, "RUN_ROWS", 10)
 
