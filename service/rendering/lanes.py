@@ -11,8 +11,45 @@ from service.streaming.scan.nesting import grow_slices
 OTHER, SLICE, FLOW = 0, 1, 2
 """Kinds of events: others, which fit on any lane; slices; and ends of arrows, which go to the lane of their slice."""
 
+_RUN_MAX = 1 << 5  # events of one time that are put in order in place; the time of that grows with the square
 SEARCH_MAX = 1 << 10  # lanes of a track to search for one with room for a slice; real traces have fewer
 _NONE = -1
+
+
+@compiled
+def _order(starts: Ints, ends: Ints, kinds: Ints, order: Ints, left_out: Flags) -> bool:
+    """Put the events of each time in order: the longest first, and ends of arrows last among those of one end.
+
+    Args:
+        starts: the start of each event, in ns, in order.
+        ends: the end of each event, in ns.
+        kinds: the kind of each event.
+        order: output: the indices of the events.
+        left_out: output: flags of the events of times that have more than `_RUN_MAX`, which keep their order.
+
+    Returns:
+        Whether any event is left out.
+    """
+    first, any_left_out = 0, False
+    while first < len(starts):
+        last = first + 1
+        while last < len(starts) and starts[last] == starts[first]:
+            last += 1
+        for event in range(first, last):
+            place = event
+            if last - first <= _RUN_MAX:
+                while place > first:
+                    before = order[place - 1]
+                    is_tie = ends[before] == ends[event] and kinds[before] == FLOW and kinds[event] != FLOW
+                    if ends[before] >= ends[event] and not is_tie:
+                        break
+                    order[place] = before
+                    place -= 1
+            else:
+                left_out[event] = any_left_out = True
+            order[place] = event
+        first = last
+    return any_left_out
 
 
 @compiled
@@ -97,6 +134,15 @@ def _assign(
         assigned[event] = lane
 
 
+def in_order(starts: Ints, ends: Ints, kinds: Ints) -> Ints:
+    """Return the indices of events, whose starts are in order, as `_assign` needs them."""
+    order, left_out = np.empty(len(starts), np.int64), np.zeros(len(starts), np.bool_)
+    if _order(starts, ends, kinds, order, left_out):
+        rows = np.flatnonzero(left_out)
+        order[rows] = rows[np.lexsort((kinds[rows] == FLOW, -ends[rows], starts[rows]))]
+    return order
+
+
 class LaneAssigner:
     """Assigns events to lanes, with memory in proportion to the number of lanes and open slices."""
 
@@ -122,10 +168,7 @@ class LaneAssigner:
             The lane of each event; flags of the ends of arrows at the begin of a slice, and of the slices that end with
             the slice around them; and flags of the ends of arrows in a slice that goes on.
         """
-        order = np.arange(len(starts))
-        same = starts[1:] == starts[:-1]
-        shared = np.flatnonzero(np.append(False, same) | np.append(same, False))  # events at the time of another one
-        order[shared] = shared[np.lexsort((kinds[shared] == FLOW, -ends[shared], starts[shared]))]
+        order = in_order(starts, ends, kinds)
         assigned = np.zeros(len(starts), np.int64)
         joined, covered = np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
         tracks_end = int(tracks.max(initial=0)) + 1

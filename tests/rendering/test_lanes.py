@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.rendering.lanes import FLOW, OTHER, SEARCH_MAX, SLICE, LaneAssigner
+from service.rendering.lanes import FLOW, OTHER, SEARCH_MAX, SLICE, LaneAssigner, in_order
 
 Event = tuple[int, int, int, int]
 """Track, start, duration and kind."""
@@ -72,6 +72,14 @@ def assigned_lanes(events: list[Event], *, cuts: Collection[int] = ()) -> list[A
 
 def by_time(events: list[Event]) -> list[Event]:
     return sorted(events, key=lambda event: event[1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.sampled_from([SLICE, FLOW, OTHER])), max_size=200))
+def test_events_of_one_time_are_in_order_of_their_ends_and_arrows_last(events: list[tuple[int, int, int]]) -> None:
+    events.sort(key=lambda event: event[0])
+    starts, durations, kinds = np.array(events, np.int64).reshape(-1, 3).T.copy()
+    expected = sorted(range(len(events)), key=lambda at: (events[at][0], -events[at][1], events[at][2] == FLOW))
+    assert in_order(starts, starts + durations, kinds).tolist() == expected
 
 
 @given(EVENTS, st.sets(st.integers(0, 60)))
