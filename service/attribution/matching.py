@@ -33,6 +33,7 @@ _NO_CALL = {
 }  # fmt: skip
 """Values of the launch of a slice that has none, by column of launches."""
 _NO_IDS = {name: _NO_CALL[name] for name in ("id", "operator", "operator_id")}
+"""Those of the columns that show what External ids mean."""
 
 Read = Callable[[Sequence[str]], Iterator[Part]]
 """Reads the named columns of all events, part by part, in order of time."""
