@@ -17,7 +17,7 @@ _NONE = -1
 
 
 @compiled
-def _order(starts: Ints, ends: Ints, kinds: Ints, order: Ints, left_out: Flags) -> bool:
+def _order(starts: Ints, ends: Ints, kinds: Ints, order: Ints) -> bool:
     """Put the events of each time in order: the longest first, and ends of arrows last among those of one end.
 
     Args:
@@ -25,31 +25,29 @@ def _order(starts: Ints, ends: Ints, kinds: Ints, order: Ints, left_out: Flags) 
         ends: the end of each event, in ns.
         kinds: the kind of each event.
         order: output: the indices of the events.
-        left_out: output: flags of the events of times that have more than `_RUN_MAX`, which keep their order.
 
     Returns:
-        Whether any event is left out.
+        Whether they are in order; False once a time has more than `_RUN_MAX` events.
     """
-    first, any_left_out = 0, False
+    first = 0
     while first < len(starts):
         last = first + 1
         while last < len(starts) and starts[last] == starts[first]:
             last += 1
+        if last - first > _RUN_MAX:
+            return False
         for event in range(first, last):
             place = event
-            if last - first <= _RUN_MAX:
-                while place > first:
-                    before = order[place - 1]
-                    is_tie = ends[before] == ends[event] and kinds[before] == FLOW and kinds[event] != FLOW
-                    if ends[before] >= ends[event] and not is_tie:
-                        break
-                    order[place] = before
-                    place -= 1
-            else:
-                left_out[event] = any_left_out = True
+            while place > first:
+                before = order[place - 1]
+                is_tie = ends[before] == ends[event] and kinds[before] == FLOW and kinds[event] != FLOW
+                if ends[before] >= ends[event] and not is_tie:
+                    break
+                order[place] = before
+                place -= 1
             order[place] = event
         first = last
-    return any_left_out
+    return True
 
 
 @compiled
@@ -136,11 +134,8 @@ def _assign(
 
 def in_order(starts: Ints, ends: Ints, kinds: Ints) -> Ints:
     """Return the indices of events, whose starts are in order, as `_assign` needs them."""
-    order, left_out = np.empty(len(starts), np.int64), np.zeros(len(starts), np.bool_)
-    if _order(starts, ends, kinds, order, left_out):
-        rows = np.flatnonzero(left_out)
-        order[rows] = rows[np.lexsort((kinds[rows] == FLOW, -ends[rows], starts[rows]))]
-    return order
+    order = np.empty(len(starts), np.int64)
+    return order if _order(starts, ends, kinds, order) else np.lexsort((kinds == FLOW, -ends, starts))
 
 
 class LaneAssigner:

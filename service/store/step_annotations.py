@@ -1,5 +1,7 @@
 """The annotations of a trace's steps, gathered while its events are written."""
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +22,10 @@ class StepAnnotations:
 
     def add(self, part: Part) -> None:
         """Add the annotations among the next events."""
-        codes, names = part.encoded("name")  # a list of all of its words would take long
-        is_step = np.append(pc.starts_with(names, STEP_PREFIX).to_numpy(zero_copy_only=False), False)
+        is_step = part.matching("name", partial(pc.starts_with, pattern=STEP_PREFIX))
         if not is_step.any():
             return
-        chosen = part.slices & part.has("ts_ns") & part.which("cat", is_on_host) & is_step.take(codes, mode="wrap")
+        chosen = part.slices & part.has("ts_ns") & part.which("cat", is_on_host) & is_step
         rows = np.flatnonzero(chosen)
         if len(rows):
             starts = part.starts[rows]

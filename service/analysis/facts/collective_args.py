@@ -6,6 +6,7 @@ Row groups of `events.parquet` hold the arguments of all events, which are most 
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,7 @@ class CollectiveArgsWriter:
         Raises:
             DiskFull: the disk has no room for the file.
         """
-        codes, names = part.encoded("name")
-        is_named = pc.match_substring_regex(names, COLLECTIVE).to_numpy(zero_copy_only=False)
-        chosen = np.flatnonzero(np.append(is_named, False).take(codes, mode="wrap"))  # the code of null is -1
+        chosen = np.flatnonzero(part.matching("name", partial(pc.match_substring_regex, pattern=COLLECTIVE)))
         if not len(chosen):
             return
         args = part.table["args"].take(pa.array(chosen)).cast(pa.string())
