@@ -7,8 +7,10 @@ its ends. Other programs write it after them, and then the end would belong to a
 import numpy as np
 import pyarrow as pa
 
-from service.rendering.arrows import arrow_ends
+from service.rendering.arrows import is_arrow_end
 from service.store.parts import Flags, Ints, Part, Tracks
+from service.streaming.buffers import fixed
+from service.streaming.scan.compiled import compiled
 
 COLUMNS = ("ph", "ts_ns", "dur_ns", *Tracks.columns)
 
@@ -26,19 +28,43 @@ def with_slices_before_ends(table: pa.Table) -> pa.Table:
     is_empty = part.slices & part.has("ts_ns") & (part.ints("dur_ns") <= 0)
     if not is_empty.any():
         return table
-    ends = arrow_ends(part)
-    times = np.intersect1d(part.starts[ends], part.starts[is_empty])
-    rows = np.union1d(ends, np.flatnonzero(is_empty))
-    rows = rows[np.isin(part.starts[rows], times)]
+    places = np.empty(len(part), np.int64)
+    rows = places[: _meeting(fixed(part.starts), is_arrow_end(part), is_empty, places)]
     if not len(rows):
         return table
-    places = Part(0, 0, part.table.take(pa.array(rows)))
-    moved, targets = _moves(places.starts, Tracks().of(places), is_empty[rows])
+    meeting = Part(0, 0, part.table.take(pa.array(rows)))
+    moved, targets = _moves(meeting.starts, Tracks().of(meeting), is_empty[rows])
     if not len(moved):
         return table
     keys = 2 * np.arange(len(table))
     keys[rows[moved]] = 2 * rows[targets] - 1
     return table.take(pa.array(np.argsort(keys, kind="stable")))
+
+
+@compiled
+def _meeting(starts: Ints, is_end: Flags, is_empty: Flags, rows: Ints) -> int:
+    """Find the ends of arrows, and the slices without duration, of the times that have both; return their count.
+
+    Args:
+        starts: the time of each event, in order.
+        is_end: flags of the ends of arrows.
+        is_empty: flags of the slices without duration.
+        rows: output: the rows.
+    """
+    count = first = 0
+    while first < len(starts):
+        found, ends = count, 0
+        row = first
+        while row < len(starts) and starts[row] == starts[first]:
+            if is_end[row] or is_empty[row]:
+                rows[found] = row
+                found += 1
+                ends += is_end[row]
+            row += 1
+        if 0 < ends < found - count:
+            count = found
+        first = row
+    return count
 
 
 def _moves(starts: Ints, tracks: Ints, is_slice: Flags) -> tuple[Ints, Ints]:

@@ -7,7 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from service.rendering.lines import NUMBER_KEYS, READ_KEYS
-from service.store.parts import Flags, Ints, Part, Words, mixed
+from service.store.parts import MIXERS, Flags, Ints, Part, Words, mixed
+from service.streaming.buffers import fixed
+from service.streaming.scan.compiled import compiled
 from service.trace.summary import FLOW_PHASES
 from service.trace.text import read
 
@@ -19,6 +21,28 @@ SCANNED = ("ph", "cat", "name", "id", "id_text", "rest")
 _TEXT_IDS = 1 << 61  # first number that is assigned to an id that is not an integer
 _UNKNOWN = (READ_KEYS | NUMBER_KEYS) - {"bp"}  # to Fuchsia's format
 _TEXTS_MAX = 1 << 10  # different texts of other members in a part; those of torch are a few
+
+
+@compiled
+def _mix(ids: Ints, has_id: Flags, rows: Ints, categories: Ints, names: Ints, keys: Keys) -> None:
+    """Hash the ids, categories and names of some events as `mixed` does.
+
+    Args:
+        ids: the id of each event.
+        has_id: flags of the events that have an id.
+        rows: the events to hash.
+        categories: the number of the category of each of these.
+        names: the number of the name of each.
+        keys: output: the hashes, which are never 0.
+    """
+    for place in range(len(rows)):
+        key = np.uint64(0)
+        for value in (ids[rows[place]], int(has_id[rows[place]]), categories[place], names[place]):
+            key = (key ^ np.uint64(value)) * MIXERS[0]
+            key = (key ^ (key >> np.uint64(30))) * MIXERS[1]
+            key = (key ^ (key >> np.uint64(27))) * MIXERS[2]
+            key ^= key >> np.uint64(31)
+        keys[place] = key | np.uint64(1)
 
 
 class ArrowKeys:
@@ -43,13 +67,15 @@ class ArrowKeys:
     def of(self, part: Part, rows: Ints) -> Keys:
         """Return the numbers of the arrows of some events, which are never 0."""
         ids, has_id = self.ids(part)
-        kinds = (self._kinds.of(part, column, rows) for column in ("cat", "name"))
-        return mixed(ids[rows], has_id[rows], *kinds) | np.uint64(1)
+        categories, names = (self._kinds.of(part, column, rows) for column in ("cat", "name"))
+        keys = np.empty(len(rows), np.uint64)
+        _mix(fixed(ids), has_id, rows, categories, names, keys)
+        return keys
 
 
-def arrow_ends(part: Part) -> Ints:
-    """Return the rows that begin, continue or end an arrow."""
-    return np.flatnonzero(part.which("ph", FLOW_PHASES.__contains__))
+def is_arrow_end(part: Part) -> Flags:
+    """Flag the rows that begin, continue or end an arrow."""
+    return part.which("ph", FLOW_PHASES.__contains__)
 
 
 class _Places:

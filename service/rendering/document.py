@@ -5,7 +5,7 @@ different ids. Slices that overlap without nesting are on separate lanes. The en
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -21,7 +21,7 @@ from service.attribution.links import external_ids_in_summary
 from service.cutting.cut import cut_tables
 from service.rendering.arrow_order import with_slices_before_ends
 from service.rendering.arrows import SCANNED, ArrowKeys, ArrowScan
-from service.rendering.events import EventPlacer
+from service.rendering.events import EventPlacer, columns_of
 from service.rendering.fuchsia.arrow_numbers import ArrowNumbers
 from service.rendering.fuchsia.records import PHASES_KEPT, TEXTS_MAX, head, names_of, records_of
 from service.rendering.lines import lines_of
@@ -74,7 +74,7 @@ def render(
         report.base_ns = time_base(parts)
         keys = ArrowKeys()
         placer = EventPlacer(tracks, report, args, keys)
-        events = map(placer.place, by_whole_times(_tables(parts, selection, summary)))
+        events = map(placer.place, by_whole_times(_tables(parts, selection, summary, columns_of(args))))
         scan = _scan(parts, summary, keys) if selection is None and _fit(parts.text_sizes, summary) else None
         yield from _in_records(events, tracks, scan) if scan else _in_json(events, tracks)
     report.tracks = tracks.tracks
@@ -155,11 +155,11 @@ def _line(event: dict[str, Any]) -> bytes:
     return b",\n" + orjson.dumps(event)
 
 
-def _tables(parts: Parts, selection: Selection | None, summary: Summary) -> Iterator[pa.Table]:
-    """Return the events in order of time."""
+def _tables(parts: Parts, selection: Selection | None, summary: Summary, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Return some columns of the events in order of time."""
     if selection is None:
-        return (part.table for part in parts.read(SCHEMA.names))
-    return (table.select(SCHEMA.names) for table in cut_tables(parts, selection, summary))
+        return (part.table for part in parts.read(columns))
+    return (table.select(columns) for table in cut_tables(parts, selection, summary))
 
 
 def by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -3,23 +3,28 @@
 import numpy as np
 import pyarrow as pa
 
-from service.rendering.arrows import ArrowKeys, Keys, arrow_ends
+from service.rendering.arrows import ArrowKeys, Keys, is_arrow_end
 from service.rendering.flows import FlowMatcher
 from service.rendering.lanes import FLOW, OTHER, SLICE
 from service.rendering.phases import CODES, INSTANT, PHASES, shown_phases
-from service.rendering.placed import PlacedEvents
+from service.rendering.placed import ESSENTIAL_COLUMNS, PlacedEvents
 from service.rendering.placement import LanePlacer
 from service.rendering.render_report import RenderReport
 from service.rendering.sanitizing import counter_args
 from service.rendering.time_base import SPAN_MAX, engine_times
 from service.rendering.tracks import TrackAssigner
-from service.store.parts import METADATA, Flags, Ints, Part
-from service.trace.selection import ALWAYS
+from service.store.parts import METADATA, TRACK, Flags, Ints, Part
 from service.trace.selection_fields import Args
 from service.trace.summary import FLOW_PHASES
 
+_COLUMNS = ("ph", "cat", "name", *TRACK, "ts_ns", "dur_ns", "id", "id_text", "args", "rest")
 _KINDS = np.array([SLICE if phase == "X" else FLOW if phase in FLOW_PHASES else OTHER for phase in PHASES])
 _ARE_PAIRED = np.array([phase in {"B", "E"} for phase in PHASES])
+
+
+def columns_of(args: Args) -> tuple[str, ...]:
+    """Return the columns that a document needs, with some arguments of events."""
+    return (*_COLUMNS, *ESSENTIAL_COLUMNS) if args == "essential" else _COLUMNS
 
 
 class EventPlacer:
@@ -43,8 +48,13 @@ class EventPlacer:
         self._part_count = 0
 
     def place(self, table: pa.Table) -> PlacedEvents:
-        """Place a table's events, except metadata and untimed events. Tables must be in order of time."""
-        part = self._part(table.unify_dictionaries().combine_chunks())
+        """Place a table's events, except metadata and untimed events.
+
+        Args:
+            table: events with the columns of `columns_of`. Tables must be in order of time.
+        """
+        is_joined = all(column.num_chunks == 1 for column in table.columns)
+        part = self._part(table if is_joined else table.unify_dictionaries().combine_chunks())
         metadata, timed = part.which("ph", METADATA), part.has("ts_ns")
         self._report.events += len(part)
         self._report.metadata += int(metadata.sum())
@@ -58,7 +68,7 @@ class EventPlacer:
 
         These are ends of arrows that no earlier event begins, and all ends without an id.
         """
-        ends = arrow_ends(part)
+        ends = np.flatnonzero(is_arrow_end(part))
         arrows, loose = np.zeros(len(part), np.uint64), np.zeros(len(part), np.bool_)
         if len(ends):
             arrows[ends] = self._keys.of(part, ends)
@@ -91,7 +101,7 @@ class EventPlacer:
             ids=ids,
             has_id=has_id,
             arrows=arrows,
-            joined=_joined_ends(part, phases, joined),
+            joined=joined & (phases == CODES["f"]),
             covered=covered,
             ends_with_parent=joined & is_slice,
             left_out=loose,
@@ -102,24 +112,26 @@ class EventPlacer:
     def _phases(self, part: Part, loose: Flags) -> Ints:
         """Return the code of the phase that the engine shows for each event. Count all events but loose ends."""
         phases = shown_phases(part)
-        own, words = part.coded("ph")
         report = self._report
-        for code, count in enumerate(np.bincount(phases[~loose]).tolist()):
+        all_counts = np.bincount(phases, minlength=len(PHASES))
+        counts = all_counts - np.bincount(phases[loose], minlength=len(PHASES))
+        for phase, count in zip(PHASES, counts.tolist(), strict=True):
             if count:
-                report.phases[PHASES[code]] += count
-        changed = (phases == INSTANT) & ~part.which("ph", {"i"}.__contains__)
-        for code, count in zip(*np.unique(own[changed], return_counts=True), strict=True):
-            report.as_instants[words[code] if code >= 0 else ""] += int(count)
+                report.phases[phase] += count
+        if all_counts[INSTANT]:
+            own, words = part.coded("ph")
+            changed = (phases == INSTANT) & ~part.which("ph", {"i"}.__contains__)
+            for code, count in zip(*np.unique(own[changed], return_counts=True), strict=True):
+                report.as_instants[words[code] if code >= 0 else ""] += int(count)
         return phases
 
     def _times(self, part: Part, is_slice: Flags) -> tuple[Ints, Ints]:
         """Return the starts of events and the durations of slices in the engine, in ns. Count the changed ones."""
-        report, starts, durations = self._report, part.starts, np.where(is_slice, part.ints("dur_ns"), 0)
-        early, late = starts < report.base_ns, starts > min(report.base_ns + SPAN_MAX, ALWAYS[1])
-        long, negative = durations > SPAN_MAX, durations < 0
-        report.moved += int((early | late | long).sum())
-        report.negative += int(negative.sum())
-        return engine_times(starts, durations, report.base_ns)
+        report, durations = self._report, part.ints("dur_ns") * is_slice
+        begins, shown = engine_times(part.starts, durations, report.base_ns)
+        report.moved += int(((begins + report.base_ns != part.starts) | (durations > SPAN_MAX)).sum())
+        report.negative += int((durations < 0).sum())
+        return begins, shown
 
     def _number_new_lanes(self) -> None:
         """Add the processes and threads of new lanes."""
@@ -136,12 +148,3 @@ class EventPlacer:
             self._report.numbers += numbers
             self._report.no_numbers += others
         return counters
-
-
-def _joined_ends(part: Part, phases: Ints, joined: Flags) -> Flags:
-    """Flag the joined ends of arrows without ``bp``, which must belong to the slice that begins at the same time."""
-    ends = np.flatnonzero(joined & (phases == CODES["f"]))
-    has_binding = pa.compute.match_substring(part.table["rest"].take(ends), '"bp"').fill_null(False).to_numpy()
-    flags = np.zeros(len(part), np.bool_)
-    flags[ends[~has_binding]] = True
-    return flags

@@ -29,12 +29,14 @@ def lines_of(events: PlacedEvents) -> bytes:
     is_slice, always = events.phases == PHASES.index("X"), np.ones(len(events), np.bool_)
     rest = part.table["rest"].combine_chunks().dictionary_encode()
     rests, count = rest.dictionary.to_pylist(), len(rest.dictionary)
+    rest_codes = rest.indices.fill_null(count).to_numpy(zero_copy_only=False)
+    has_binding = np.array([*('"bp"' in text for text in rests), False])[rest_codes]
     return write_lines(
         [
-            (_PHASE_TEXTS, np.where(events.joined, JOINED_END, events.phases)),
+            (_PHASE_TEXTS, np.where(events.joined & ~has_binding, JOINED_END, events.phases)),
             _texts(*part.coded("cat"), lambda word: member("cat")(plain(word))),
             _texts(*part.coded("name"), lambda word: member("name")(plain(word))),
-            _texts(rest.indices.fill_null(count).to_numpy(zero_copy_only=False), rests, _rest_text),
+            _texts(rest_codes, rests, _rest_text),
         ],
         np.stack([events.pids[events.lanes], events.tids[events.lanes], events.starts, events.durations, events.ids]),
         np.stack([always, always, always, is_slice, events.has_id]),

@@ -19,7 +19,9 @@ JOINED_END = len(PHASES)
 def shown_phases(part: Part) -> Ints:
     """Return the index in `PHASES` of the phase that is shown for each event."""
     own, words = part.coded("ph")
-    phases: Ints = np.array([CODES.get(word, INSTANT) for word in (*words, "")], np.int64)[own]
-    without_id = np.isin(phases, [CODES[phase] for phase in _ASYNC]) & ~part.has("id") & ~part.has("id_text")
-    phases[without_id] = INSTANT
+    of_words = np.array([CODES.get(word, INSTANT) for word in (*words, "")], np.int64)  # the last one is that of null
+    phases: Ints = of_words.take(own, mode="wrap")
+    if not {*_ASYNC}.isdisjoint(words):
+        without_id = np.isin(phases, [CODES[phase] for phase in _ASYNC]) & ~part.has("id") & ~part.has("id_text")
+        phases[without_id] = INSTANT
     return phases

@@ -58,7 +58,7 @@ class PlacedEvents:
         ids: the id of each event.
         has_id: flags of the events that have an id.
         arrows: numbers of arrows; ends of one arrow have the same number. Other events have 0.
-        joined: flags of the ends of arrows that belong to the slice that begins at the same time, and do not say so.
+        joined: flags of the ends of arrows that belong to the slice that begins at the same time.
         covered: flags of the ends of arrows in a slice that goes on.
         ends_with_parent: flags of the slices that end with the slice around them.
         left_out: flags of the events that are not shown.

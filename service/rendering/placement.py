@@ -4,9 +4,10 @@ import numpy as np
 
 from service.rendering.lanes import LaneAssigner
 from service.rendering.render_report import EngineTrack
+from service.rendering.track_numbers import TrackNumbers
 from service.rendering.tracks import TrackAssigner
 from service.store.flow_ids import LAUNCH_FLOWS
-from service.store.parts import Flags, Ints, Part, Tracks
+from service.store.parts import Flags, Ints, Part
 from service.trace.summary import GPU_CATEGORIES
 
 _ON_DEVICE = GPU_CATEGORIES | {"gpu_user_annotation"}
@@ -24,7 +25,7 @@ class LanePlacer:
 
     def __init__(self, assigner: TrackAssigner) -> None:
         self._assigner = assigner
-        self._tracks = Tracks()
+        self._tracks = TrackNumbers()
         self._lanes = LaneAssigner()
         self.tracks: list[EngineTrack] = []
 

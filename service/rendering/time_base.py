@@ -17,8 +17,7 @@ def engine_times(starts: Ints, durations: Ints, base_ns: int) -> tuple[Ints, Int
         durations: the duration of each event, in ns.
         base_ns: the time on the trace's own clock at which the engine's time is 0.
     """
-    early, late = starts < base_ns, starts > min(base_ns + SPAN_MAX, ALWAYS[1])
-    begins = np.where(early, 0, np.where(late, SPAN_MAX, starts - base_ns))
+    begins: Ints = np.clip(starts, base_ns, min(base_ns + SPAN_MAX, ALWAYS[1])) - base_ns
     return begins, np.clip(durations, 0, SPAN_MAX)
 
 

@@ -41,7 +41,10 @@ _FEW = 64
 
 _AT_ONCE = 8
 """Number of parts that `Parts.tables` reads at a time, and that `Parts.read` requests at a time from a location."""
-_MIXED = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+MIXERS = tuple(np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+"""Factors of `mixed`."""
+
 _SLOT_BITS = 12  # of the hash of a track, of which few traces have more than a hundred
 
 
@@ -322,11 +325,11 @@ def mixed(*columns: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """Return a 64-bit hash of the values of several columns; different values practically never collide."""
     value = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        value = (value ^ column.astype(np.uint64)) * _MIXED[0]
+        value = (value ^ column.astype(np.uint64)) * MIXERS[0]
         value ^= value >> np.uint64(30)
-        value *= _MIXED[1]
+        value *= MIXERS[1]
         value ^= value >> np.uint64(27)
-        value *= _MIXED[2]
+        value *= MIXERS[2]
         value ^= value >> np.uint64(31)
     return value
 
@@ -454,7 +457,7 @@ class Tracks:
         unknown = np.flatnonzero(self._known[at] != keys) if len(self._known) else np.arange(len(keys))
         if len(unknown):
             fresh, firsts = np.unique(keys[unknown], return_index=True)
-            tracks = _tracks_at(part, rows[unknown[firsts]])
+            tracks = tracks_at(part, rows[unknown[firsts]])
             for track in tracks:
                 if self._numbers.setdefault(track, len(self.keys)) == len(self.keys):
                     self.keys.append(track)
@@ -468,7 +471,8 @@ class Tracks:
         return self._codes[at]
 
 
-def _tracks_at(part: Part, rows: Ints) -> list[tuple[Key, Key]]:
+def tracks_at(part: Part, rows: Ints) -> list[tuple[Key, Key]]:
+    """Return the tracks of a part's events at some rows, counted from its first."""
     values = rows_at(part, TRACK, rows)
     return [(key_of(pid, pid_text), key_of(tid, tid_text)) for pid, pid_text, tid, tid_text in values]
 

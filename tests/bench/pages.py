@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.bench.figures import Row, announce
+from tests.bench.figures import Row, announce, timed
 from tests.server import Server
 from tests.web.conftest import CHROMIUM, SWITCHES
 from tests.web.viewer import Viewer
@@ -23,6 +23,7 @@ PARTS = {
 """Steps of the page of a trace, with the element that ends each."""
 RUN_PARTS = (_BARS, "[data-testid=chart-run-steps]", _ADVICE)
 ZOOM, PERFETTO = f"{PAGE}zoom or pan, slowest of {{}}", f"{PAGE}1 % window to slices in Perfetto"
+SCREEN = f"{PAGE}whole trace in Perfetto, without an engine"
 RUN = f"{PAGE}run of the ranks"
 ZOOMS = 10
 TIMEOUT_MS = 600_000
@@ -82,6 +83,17 @@ def measure_pages(server: Server, trace_id: str, forget: Callable[[], None]) -> 
         milliseconds = [float(canvas.evaluate(_WHEEL, wheel)) for wheel in wheels]
         rows.append(Row(ZOOM.format(len(wheels)), max(milliseconds) / 1000))
         rows.append(Row(PERFETTO, _open_window(page, 0.01)))
+    return rows
+
+
+def measure_screen(server: Server, trace_id: str) -> list[Row]:
+    """Measure Perfetto on a whole trace that no engine has loaded, until it draws slices."""
+    rows: list[Row] = []
+    with opened_page() as page:
+        if page:
+            with timed(SCREEN, server, rows):
+                page.goto(f"{server.url}/api/v1/traces/{trace_id}/perfetto", wait_until="commit")
+                Viewer(page).expect_any_drawn()
     return rows
 
 

@@ -480,6 +480,26 @@ def test_groups_are_ordered_and_named_as_in_the_trace(
     ]
 
 
+def test_minimap_shows_for_how_much_of_the_time_each_group_has_slices(
+    server: Server, open_context: OpenContext, tmp_path: Path
+) -> None:
+    host = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 9, "tid": 9}
+    events = [host | {"ts": 100, "dur": 1900}, host | {"ts": 200, "dur": 500}]
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "args": {"device": 0, "stream": 7}}
+    events += [kernel | {"ts": ts, "dur": 5} for ts in range(0, 1000, 10)]
+    path = tmp_path / "busy.pt.trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    viewer = Viewer.open(open_context().new_page(), url_of(server, server.upload(path)["id"]))
+
+    gpu, process = viewer.minimap()
+    for row, busy_ns, start, end in ((gpu, 500_000, 0, 995_000), (process, 1_900_000, 100_000, 2_000_000)):
+        assert sum(duration * load for _, duration, load in row) == pytest.approx(busy_ns)
+        assert {begin + duration for begin, duration, _ in row[:-1]} == {begin for begin, *_ in row[1:]}
+        assert row[0][0] <= start < sum(row[0][:2])
+        assert row[-1][0] < end <= sum(row[-1][:2])
+    assert {load for _, _, load in process[1:-1]} == {1}
+
+
 def test_number_of_expanded_groups_is_limited(server: Server, open_context: OpenContext, tmp_path: Path) -> None:
     tracks = [(pid, tid) for pid in range(1000, 1064) for tid in range(pid, pid + 8)]
     tracks += [(1000, tid) for tid in range(2000, 2012)]

@@ -10,6 +10,9 @@ _GROUPS = """() => app.trace.workspace.children.map((group) => [
   group.name, group.expanded, group.flatTracksOrdered.filter((node) => !node.headless).map((node) => node.name),
 ])"""
 
+_MINIMAP = """() => app.trace.minimap.getLoad().map((row) =>
+  row.map(({ ts, dur, load }) => [Number(ts), Number(dur), load]))"""
+
 # The share of a track's pixel columns in which the UI has drawn a colour other than grey, by the track's title.
 _DRAWN = """(title) => {
   const track = [...document.querySelectorAll('.pf-track')].find(
@@ -76,6 +79,11 @@ class Viewer:
         """Return the groups of the timeline in order: name, expansion, and the titles of the tracks."""
         groups: list[tuple[str, bool, list[str]]] = self.page.evaluate(_GROUPS)
         return {title: (is_open, tracks) for title, is_open, tracks in groups}
+
+    def minimap(self) -> list[list[tuple[int, int, float]]]:
+        """Return the stretches of each row of the minimap: start, duration, both in ns, and the share that is busy."""
+        rows: list[list[list[float]]] = self.page.evaluate(_MINIMAP)
+        return [[(int(start), int(duration), load) for start, duration, load in row] for row in rows]
 
     def expect_drawn(self, title: str, share: float) -> None:
         """Wait until the UI has drawn at least that share of a track's width."""

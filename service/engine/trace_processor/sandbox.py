@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/urandom", "/etc/localtime")
+HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage"  # from which glibc learns whether the system has large pages
 ENVIRONMENT = ("LANG", "LC_ALL", "TZ")
 """The variables of the server's environment that an engine inherits."""
 
@@ -114,7 +115,7 @@ def _landlock(binary: str, read: list[str]) -> int:
     if loader := _loader(binary):
         _allow(ruleset, loader, _EXECUTE | _READ_FILE)
         read = [*read, os.path.dirname(os.path.realpath(loader))]  # noqa: PTH120 - its folder may also hold the C library
-    for path in (*LIBRARIES, *DEVICES, *read):
+    for path in (*LIBRARIES, *DEVICES, HUGE_PAGES, *read):
         _allow(ruleset, path, _READ_FILE | _READ_DIR)
     _called(call(_LANDLOCK_RESTRICT_SELF, ruleset, 0))
     os.close(ruleset)

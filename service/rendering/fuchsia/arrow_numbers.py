@@ -15,13 +15,14 @@ import numpy as np
 
 from service.formats.pftrace.messages import Packet, framed
 from service.rendering.arrows import Keys
-from service.rendering.phases import CODES
+from service.rendering.phases import CODES, PHASES
 from service.rendering.placed import PlacedEvents
 from service.rendering.sanitizing import plain
 from service.store.parts import Flags, Ints, Words
 from service.streaming.scan.compiled import compiled
 
 _BEGIN, _STEP, _END = (CODES[phase] for phase in "stf")
+_ARE_ENDS = np.array([code in {_BEGIN, _STEP, _END} for code in range(len(PHASES))])
 _NONE = -1
 _UNENDED = np.uint64(1 << 63)
 """Added to the keys of arrows that never end, whose numbers the engine does not look up."""
@@ -118,7 +119,7 @@ class ArrowNumbers:
             arrows: the key of each record's arrow.
         """
         numbers, phases = arrows | _UNENDED, events.phases[rows]
-        places = np.flatnonzero(np.isin(phases, (_BEGIN, _STEP, _END)) & ~events.left_out[rows])
+        places = np.flatnonzero(_ARE_ENDS.take(phases) & ~events.left_out[rows])
         if not len(places):
             return numbers, []
         places = places[np.argsort(events.starts[rows[places]], kind="stable")]

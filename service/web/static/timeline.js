@@ -1,6 +1,8 @@
 // Arranges the timeline of the Perfetto UI v52 for traces of PyTorch: GPUs and the threads that launch their work come
 // first and expanded, with the names and numbers of the trace. In SQL the engine's names and numbers stay.
 
+import { showBusyTime } from "./minimap.js";
+
 /**
  * @typedef {{
  *   utid: number, upid: number, pid: string, tid: string, rank: number, device: number, stream: number, lane: number,
@@ -56,6 +58,7 @@ export function arrangeTimelines(app) {
   const activate = shared.setActiveTrace;
   shared.setActiveTrace = function (/** @type {PerfettoTrace} */ opened) {
     if (opened.traceInfo.source.type === 'HTTP_RPC') {
+      showBusyTime(opened, async () => (await groupsOf(opened)).map(({ tracks: [{ upid }] }) => upid));
       arrangement = new Promise((resolve) => {
         opened.onTraceReady.addListener(() =>
           arrange(opened)
@@ -70,18 +73,26 @@ export function arrangeTimelines(app) {
 
 /** @param {PerfettoTrace} trace */
 async function arrange(trace) {
-  const rows = await rowsOf(trace.engine);
-  const processes = Map.groupBy(rows, ({ upid }) => upid);
-  const groups = [...processes.values()].map((tracks) => groupOf(trace, tracks)).filter(({ node }) => node);
+  const groups = await groupsOf(trace);
   for (const group of groups) arrangeGroup(trace, group);
   nameInstants(trace);
-  groups.sort(
-    (a, b) => section(a) - section(b) || a.rank - b.rank || a.kind - b.kind || b.busy - a.busy || a.number - b.number,
-  );
   for (const { node } of groups) trace.workspace.addChildLast(node);
   for (const node of globalInstants(trace)) trace.workspace.addChildLast(node);
   open(groups);
   closeSummaries(trace, groups);
+}
+
+/**
+ * Return the groups in their order.
+ * @param {PerfettoTrace} trace
+ */
+async function groupsOf(trace) {
+  const rows = await rowsOf(trace.engine);
+  const processes = Map.groupBy(rows, ({ upid }) => upid);
+  const groups = [...processes.values()].map((tracks) => groupOf(trace, tracks)).filter(({ node }) => node);
+  return groups.sort(
+    (a, b) => section(a) - section(b) || a.rank - b.rank || a.kind - b.kind || b.busy - a.busy || a.number - b.number,
+  );
 }
 
 /**

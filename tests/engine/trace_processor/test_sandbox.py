@@ -17,6 +17,8 @@ from service.engine.trace_processor.process import TraceProcessor
 from service.settings import Settings
 from service.trace.errors import EngineUnavailable
 
+ON_REQUEST = Path(sandbox.HUGE_PAGES, "enabled")
+
 ATTEMPT = f"""
 import os, signal, socket, sys, threading
 sys.path.append({str(Path(sandbox.__file__).parent)!r})
@@ -134,6 +136,13 @@ def is_in_sandbox(pid: int) -> bool:
     return "Seccomp:\t2" in status and "NoNewPrivs:\t1" in status
 
 
+def heap_flags(pid: int) -> list[str]:
+    """Return the kernel's flags of the heap of a process; see proc_pid_smaps(5)."""
+    _, _, heap = Path(f"/proc/{pid}/smaps").read_text().partition("[heap]")
+    _, _, flags = heap.partition("VmFlags:")
+    return flags.partition("\n")[0].split()
+
+
 @asynccontextmanager
 async def running(
     engine: Path, *, memory_limit_bytes: int = 1 << 30, **options: Any
@@ -188,6 +197,19 @@ async def test_engine_reads_its_sql_package(engine: Path, tmp_path: Path) -> Non
     (tmp_path / "red.sql").write_text("CREATE PERFETTO TABLE red AS SELECT 7 AS x;")
     async with running(engine, package=tmp_path) as ask:
         assert await ask("INCLUDE PERFETTO MODULE torch.red; SELECT x FROM red") == ""
+
+
+@pytest.mark.skipif(
+    not ON_REQUEST.is_file() or "[madvise]" not in ON_REQUEST.read_text(),
+    reason="this system has no large pages for programs that ask for them",
+)
+async def test_engine_in_the_sandbox_asks_for_large_pages(engine: Path) -> None:
+    process = await TraceProcessor.start(engine)
+    try:
+        await process.feed(no_trace())
+        assert "hg" in heap_flags(process.pid)  # MADV_HUGEPAGE
+    finally:
+        await process.stop(1)
 
 
 async def test_statement_beyond_the_memory_limit_fails_alone(engine: Path) -> None:
