@@ -25,7 +25,7 @@ _TEXTS_MAX = 1 << 10  # different texts of other members in a part; those of tor
 
 @compiled
 def _mix(ids: Ints, has_id: Flags, rows: Ints, categories: Ints, names: Ints, keys: Keys) -> None:
-    """Hash the ids, categories and names of some events as `mixed` does.
+    """Hash the ids, categories and names of some events; see `mixed`.
 
     Args:
         ids: the id of each event.

@@ -182,7 +182,8 @@ def by_whole_times(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def prepare() -> None:
     """Compile the machine code, or load it from the cache, before the first document needs it."""
-    events = EventPlacer(TrackAssigner(Summary()), RenderReport(), "all", ArrowKeys()).place(small_table())
+    [table] = by_whole_times(iter([small_table()]))
+    events = EventPlacer(TrackAssigner(Summary()), RenderReport(), "all", ArrowKeys()).place(table)
     lines_of(events)
     rows = np.arange(len(events))
     records_of(events, rows, *ArrowNumbers(np.unique(events.arrows)).of(events, rows, events.arrows))
