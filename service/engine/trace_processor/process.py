@@ -31,6 +31,7 @@ READ_SIZE = 1 << 18
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _STDERR_LINES = 20
 _STDERR_MAX = 4000  # largest size in bytes of the last lines in an error
+_PIECE_BYTES = 4 << 20  # at least, of a piece of a trace: pieces of 0.2 MB take 3 % more memory in the engine
 _PIECES_AHEAD = 2  # pieces of a trace in flight: the engine works on one while the next is rendered and sent
 _EXIT_S = 1.0  # seconds for the process to end after it has closed its output, and for its last stderr lines
 _NO_COLUMNS = "SELECT 0 WHERE 0"  # the engine runs it in place of PerfettoSQL's own statements, such as INCLUDE
@@ -163,7 +164,7 @@ class TraceProcessor:
     async def feed(self, chunks: AsyncIterable[bytes]) -> None:
         """Load a trace from the uncompressed bytes of its document; raises `EngineFailed`."""
         sizes: deque[int] = deque()
-        async for piece in chunks:
+        async for piece in joined(chunks):
             with self._waiting():
                 await self._send(wire.append_head(len(piece)), piece)
             sizes.append(len(piece))
@@ -293,6 +294,20 @@ class TraceProcessor:
         while stdout is not None and await stdout.read(READ_SIZE):
             pass
         await self._process.wait()
+
+
+async def joined(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield chunks together, as pieces of `_PIECE_BYTES` or more; the last one may be smaller."""
+    waiting: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        waiting.append(chunk)
+        size += len(chunk)
+        if size >= _PIECE_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
 
 
 def sql_error(message: str) -> SqlError:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.engine.trace_processor import wire
-from service.engine.trace_processor.process import TraceProcessor
+from service.engine.trace_processor.process import TraceProcessor, joined
 from service.streaming.codec import plain_chunks
 from service.trace.errors import EngineFailed
 from tests.engine.conftest import DOUBLES, ENDLESS_ROWS, fed, in_time, launch, within
@@ -56,6 +58,19 @@ async def test_engine_loads_a_trace(engine: Path, step_trace: Path) -> None:
     assert list(result.batch[0].varint_cells) == [487]
     assert process.progress.loaded_bytes == sum(map(len, chunks))
     await process.stop(5)
+
+
+@given(st.lists(st.integers(0, 9), max_size=20))
+def test_chunks_are_joined_into_pieces(sizes: list[int]) -> None:
+    chunks = [bytes([at]) * (size << 19) for at, size in enumerate(sizes)]
+
+    async def all_joined() -> list[bytes]:
+        return [piece async for piece in joined(pieces_of(chunks))]
+
+    pieces = asyncio.run(all_joined())
+    assert b"".join(pieces) == b"".join(chunks)
+    assert all(len(piece) >= 4 << 20 for piece in pieces[:-1])
+    assert len(pieces) <= 1 + sum(map(len, chunks)) // (4 << 20)
 
 
 async def test_document_that_is_no_trace_fails_the_load(engine: Path) -> None:
