@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from service.store.parts import Flags, Ints, Part, Words, tracks_at
+from service.store.parts import MIXERS, Flags, Ints, Part, Words, track_ids, tracks_at
 from service.streaming.buffers import fixed
 from service.streaming.scan.compiled import compiled
 from service.trace.summary import Key
-
-_FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 
 
 @compiled
@@ -36,7 +34,7 @@ def _number(
     before, mask = known, np.uint64(len(slots) - 1)
     for row in range(len(pids)):
         pid, tid, integers = pids[row], tids[row], int(has_pid[row]) + 2 * int(has_tid[row])
-        mixed = ((np.uint64(pid) * _FACTORS[0]) ^ np.uint64(tid)) * _FACTORS[1]
+        mixed = ((np.uint64(pid) * MIXERS[0]) ^ np.uint64(tid)) * MIXERS[1]
         slot = (mixed ^ (mixed >> np.uint64(32))) & mask
         while slots[slot] != 0:
             pair = slots[slot] - 1
@@ -68,7 +66,7 @@ class TrackNumbers:
         known = len(self._of_pairs)
         if 2 * (known + len(part)) > len(self._slots):
             self._enlarge(known + len(part))
-        pids, tids = self._ids(part, "pid"), self._ids(part, "tid")
+        pids, tids = (track_ids(part, name, self._words) for name in ("pid", "tid"))
         pairs, firsts = self._numbered(known, pids, tids, part.has("pid"), part.has("tid"))
         if len(firsts):
             tracks = tracks_at(part, firsts)
@@ -77,11 +75,6 @@ class TrackNumbers:
                     self.keys.append(track)
             self._of_pairs = np.append(self._of_pairs, [self._numbers[track] for track in tracks])
         return self._of_pairs.take(pairs)
-
-    def _ids(self, part: Part, name: str) -> Ints:
-        """Return the ids of events, and the numbers of those that are texts."""
-        has = part.has(name)
-        return part.ints(name) if has.all() else np.where(has, part.ints(name), self._words.of(part, f"{name}_text"))
 
     def _numbered(self, known: int, pids: Ints, tids: Ints, has_pid: Flags, has_tid: Flags) -> tuple[Ints, Ints]:
         """Return the number of each event's pair, and the row of each new one."""

@@ -413,12 +413,7 @@ class Tracks:
     def of(self, part: Part) -> Ints:
         """Return the number of each event's track."""
         if part.index not in self._of_parts:
-            pids, tids = (
-                part.ints(name)
-                if part.has(name).all()
-                else np.where(part.has(name), part.ints(name), self._words.of(part, f"{name}_text"))
-                for name in ("pid", "tid")
-            )
+            pids, tids = (track_ids(part, name, self._words) for name in ("pid", "tid"))
             numbers = self._numbered(mixed(pids, tids, part.has("pid") + 2 * part.has("tid")), part)
             self._of_parts[part.index] = numbers.astype(np.min_scalar_type(len(self.keys)))
         return self._of_parts[part.index].astype(np.int64)
@@ -469,6 +464,18 @@ class Tracks:
             self._slots[slots], self._slot_codes[slots] = known, codes
             at = np.searchsorted(self._known, keys)
         return self._codes[at]
+
+
+def track_ids(part: Part, name: str, words: Words) -> Ints:
+    """Return the pids or the tids of events, and the numbers of those that are texts.
+
+    Args:
+        part: the events.
+        name: ``pid`` or ``tid``.
+        words: gives texts their numbers.
+    """
+    has = part.has(name)
+    return part.ints(name) if has.all() else np.where(has, part.ints(name), words.of(part, f"{name}_text"))
 
 
 def tracks_at(part: Part, rows: Ints) -> list[tuple[Key, Key]]:
