@@ -54,11 +54,12 @@ def workers(request: pytest.FixtureRequest, local: Workers) -> Iterator[Workers]
 
 
 @contextmanager
-def dask(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a process of Dask's own command line."""
-    with subprocess.Popen(
-        [DASK, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
+def dask(*arguments: str, log: Path = Path(os.devnull)) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process of Dask's own command line, which writes what it does to a log."""
+    with (
+        log.open("wb") as output,
+        subprocess.Popen([DASK, *arguments], stdout=output, stderr=output, start_new_session=True) as process,
+    ):
         try:
             yield process
         finally:
@@ -70,11 +71,10 @@ def scheduler(port: int, *more: str) -> Any:
     return dask("scheduler", "--host", "127.0.0.1", "--port", str(port), "--dashboard-address", "127.0.0.1:0", *more)
 
 
-def worker(port: int, *more: str, scheme: str = "tcp") -> Any:
+def worker(port: int, *more: str, scheme: str = "tcp", log: Path = Path(os.devnull)) -> Any:
     address = f"{scheme}://127.0.0.1:{port}"
-    return dask(
-        "worker", address, "--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--nthreads", "1", *more
-    )
+    options = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--nthreads", "1"]
+    return dask("worker", address, *options, *more, log=log)
 
 
 def listens(port: int) -> bool:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,8 +37,9 @@ class LoopbackCluster:
         os.killpg(self._scheduler.pid, signal.SIGKILL)
         self._scheduler.wait()
 
-    def add_worker(self) -> "subprocess.Popen[bytes]":
-        process: subprocess.Popen[bytes] = self._processes.enter_context(worker(self.port))
+    def add_worker(self, log: Path = Path(os.devnull)) -> "subprocess.Popen[bytes]":
+        """Start a worker and its nanny, which writes what it does to a log."""
+        process: subprocess.Popen[bytes] = self._processes.enter_context(worker(self.port, log=log))
         return process
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """A server with a cluster answers like one without, and no death on the cluster loses a job."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,11 @@ def begin(server: Server, path: Path) -> str:
 
 def settled(server: Server, trace_id: str) -> Any:
     return server.api.get(f"/traces/{trace_id}", params={"wait": PATIENCE_S}).json()
+
+
+def deaths(log: Path) -> list[int]:
+    """Return the processes of workers that were killed, as the log of their nanny tells."""
+    return [int(pid) for pid in re.findall(r"Worker process (\d+) was killed by signal 9", log.read_text())]
 
 
 def without_time(answer: Any) -> Any:
@@ -207,7 +213,8 @@ def test_server_answers_while_jobs_wait_for_the_scheduler(
 def test_trace_that_kills_its_workers_fails_alone(
     cluster: LoopbackCluster, large: Path, small: Path, tmp_path: Path
 ) -> None:
-    nanny = cluster.add_worker()
+    log = tmp_path / "nanny.log"
+    nanny = cluster.add_worker(log)
     with serving(tmp_path / "data", cluster, ingest_attempts=1) as server:
         trace_id = server.upload(large, wait=0)["id"]
         killed = set[int]()
@@ -222,7 +229,9 @@ def test_trace_that_kills_its_workers_fails_alone(
                 killed.add(process.pid)
         error = settled(server, trace_id)["error"]
         assert (error["code"], error["attempts"]) == ("worker_died", 1)
-        assert f"{len(killed)} workers died at it" in error["detail"]
+        until(lambda: killed <= set(deaths(log)))
+        dead = deaths(log)
+        assert f"{len(dead)} workers died at it" in error["detail"], log.read_text()
         assert server.upload(small)["state"] == "ready"
 
 
