@@ -118,7 +118,7 @@ class ArrowScan:
     """Facts on all arrows of a trace, and on the members of its events that have no column.
 
     Args:
-        parts: the events, with the columns `SCANNED`.
+        tables: the events, with the columns `SCANNED`.
         keys: gives the numbers of arrows.
 
     Attributes:
@@ -128,10 +128,13 @@ class ArrowScan:
         ended: the keys of the arrows that go on or end somewhere, as `split` returns them; some may repeat.
     """
 
-    def __init__(self, parts: Iterable[Part], keys: ArrowKeys) -> None:
+    def __init__(self, tables: Iterable[pa.Table], keys: ArrowKeys) -> None:
         self.are_bound = self.are_plain = True
         ends, steps = _Places(), _Places()
-        for part in parts:
+        first = 0
+        for index, table in enumerate(tables):
+            part = Part(index, first, table)
+            first += len(table)
             for phase, found in (("f", ends), ("t", steps)):
                 rows = np.flatnonzero(part.which("ph", {phase}.__contains__))
                 found.add(keys.of(part, rows), part.first + rows)

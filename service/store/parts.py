@@ -214,9 +214,9 @@ class Parts:
                     self._file.fetch(together, self._needed(columns, together))
             yield [index]
 
-    def tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield some columns of all events in large tables, which is faster than part by part."""
-        groups = (range(first, min(first + _AT_ONCE, len(self))) for first in range(0, len(self), _AT_ONCE))
+    def tables(self, columns: Sequence[str], at_once: int = _AT_ONCE) -> Iterator[pa.Table]:
+        """Yield some columns of all events in tables of several parts, which is faster than part by part."""
+        groups = (range(first, min(first + at_once, len(self))) for first in range(0, len(self), at_once))
         return self._ahead(columns, groups)
 
     def _ahead(self, columns: Sequence[str], reads: Iterable[Sequence[int]]) -> Iterator[pa.Table]:

@@ -454,6 +454,24 @@ def test_collapsed_group_is_drawn_under_slices_longer_than_the_window(
         viewer.expect_drawn(group, 0.9)
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_ui_groups_slices_to_find_unfinished_ones_only_if_there_are_some(
+    server: Server, open_context: OpenContext, tmp_path: Path, *, is_finished: bool
+) -> None:
+    slices = [
+        {"ph": "X", "ts": 20, "dur": 1} if is_finished else {"ph": "B", "ts": 20},
+        {"ph": "X", "ts": 999, "dur": 1},
+    ]
+    events = [part | {"name": "op", "pid": 9, "tid": tid} for tid, part in enumerate(slices, start=9)]
+    path = tmp_path / "unfinished.pt.trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    viewer = Viewer.open(open_context().new_page(), url_of(server, server.upload(path)["id"]))
+    viewer.expect_drawn("thread 9", 0.001 if is_finished else 0.9)
+    searches = viewer.queries("having dur = -1")
+    assert searches
+    assert all("where exists (select 1 from (" in search for search in searches)
+
+
 def test_groups_are_ordered_and_named_as_in_the_trace(
     server: Server, open_context: OpenContext, tmp_path: Path
 ) -> None:

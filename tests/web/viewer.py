@@ -6,6 +6,8 @@ from playwright.sync_api import Locator, Page, expect
 
 DIALOGS = (".pf-modal-backdrop", "text=Oops", "text=YES, use loaded trace")
 
+_POLLING_MS = 100  # between looks at the canvas; a look at each frame takes a quarter of the time of the UI itself
+
 _GROUPS = """() => app.trace.workspace.children.map((group) => [
   group.name, group.expanded, group.flatTracksOrdered.filter((node) => !node.headless).map((node) => node.name),
 ])"""
@@ -85,14 +87,21 @@ class Viewer:
         rows: list[list[list[float]]] = self.page.evaluate(_MINIMAP)
         return [[(int(start), int(duration), load) for start, duration, load in row] for row in rows]
 
+    def queries(self, text: str) -> list[str]:
+        """Return the queries that the UI has sent and that contain a text."""
+        sent: list[str] = self.page.evaluate("app.trace.engine.queryLog.map(({ query }) => query)")
+        return [query for query in sent if text in query]
+
     def expect_drawn(self, title: str, share: float) -> None:
         """Wait until the UI has drawn at least that share of a track's width."""
-        self.page.wait_for_function(f"([title, share]) => ({_DRAWN})(title) >= share", arg=[title, share])
+        drawn = f"([title, share]) => ({_DRAWN})(title) >= share"
+        self.page.wait_for_function(drawn, arg=[title, share], polling=_POLLING_MS)
 
     def expect_any_drawn(self) -> None:
         """Wait until the UI has drawn slices in some track."""
         titles = "[...document.querySelectorAll('.pf-track__title-popup')].map((node) => node.textContent)"
-        self.page.wait_for_function(f"window.app?.trace && {titles}.some((title) => ({_DRAWN})(title) > 0)")
+        drawn = f"window.app?.trace && {titles}.some((title) => ({_DRAWN})(title) > 0)"
+        self.page.wait_for_function(drawn, polling=_POLLING_MS)
 
     def search(self, text: str) -> int:
         """Search slices by name, go to the first one, and return their number."""

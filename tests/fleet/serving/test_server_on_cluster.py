@@ -56,7 +56,7 @@ def settled(server: Server, trace_id: str) -> Any:
 
 
 def deaths(log: Path) -> list[int]:
-    """Return the processes of workers that were killed, as the log of their nanny tells."""
+    """Return the ids of the workers' processes that were killed, from the log of their nanny."""
     return [int(pid) for pid in re.findall(r"Worker process (\d+) was killed by signal 9", log.read_text())]
 
 
@@ -229,9 +229,8 @@ def test_trace_that_kills_its_workers_fails_alone(
                 killed.add(process.pid)
         error = settled(server, trace_id)["error"]
         assert (error["code"], error["attempts"]) == ("worker_died", 1)
-        until(lambda: killed <= set(deaths(log)))
-        dead = deaths(log)
-        assert f"{len(dead)} workers died at it" in error["detail"], log.read_text()
+        until(lambda: killed <= {*deaths(log)})
+        assert f"{len(deaths(log))} workers died at it" in error["detail"], log.read_text()
         assert server.upload(small)["state"] == "ready"
 
 
