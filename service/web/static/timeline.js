@@ -28,7 +28,8 @@ const TRACKS = `
     (SELECT ifnull(sum(slice_count), 0) FROM _thread_available_info_summary AS s WHERE s.utid = place.utid) AS slices
   FROM _torch_track AS place JOIN thread AS t USING (utid) LEFT JOIN process AS p USING (upid)`;
 const NUMBER = 0, TEXT = 'str'; // types of columns, as the UI writes them
-const UNFINISHED = /from \((.+)\)\s+group by 1\s+having dur = -1\s*$/s; // the end of the UI's query for unfinished slices
+/** The UI's query for the unfinished slices of a track. */
+const UNFINISHED = /(-1 as durQ,\s+-1 as dur,.+?from) \((.+)\)\s+group by 1\s+having dur = -1\s*$/s;
 const COLUMNS = {
   utid: NUMBER, upid: NUMBER, pid: TEXT, tid: TEXT, rank: NUMBER, device: NUMBER, stream: NUMBER, lane: NUMBER,
   thread: TEXT, process: TEXT, slices: NUMBER,
@@ -82,7 +83,7 @@ function lookForUnfinishedFirst(trace) {
   const engine = trace.engine.engine; // that of all plugins
   const query = engine.query;
   engine.query = function (/** @type {string} */ sql, /** @type {string | undefined} */ tag) {
-    const guarded = 'from ($1) where exists (select 1 from ($1) where dur = -1) group by 1 having dur = -1';
+    const guarded = '$1 ($2) where exists (select 1 from ($2) where dur = -1) group by 1 having dur = -1';
     return query.call(this, sql.replace(UNFINISHED, guarded), tag);
   };
 }
