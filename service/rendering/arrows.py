@@ -132,8 +132,8 @@ class ArrowScan:
         self.are_bound = self.are_plain = True
         ends, steps = _Places(), _Places()
         first = 0
-        for index, table in enumerate(tables):
-            part = Part(index, first, table)
+        for table in tables:
+            part = Part(0, first, table)
             first += len(table)
             for phase, found in (("f", ends), ("t", steps)):
                 rows = np.flatnonzero(part.which("ph", {phase}.__contains__))

@@ -44,7 +44,7 @@ from service.trace.summary import Summary
 
 SAME_TIME_MAX = 1 << 20
 """Number of events from which a table is no longer extended with the next one, even if both share a time."""
-_PARTS_AT_ONCE = 2  # one takes a tenth longer, since each has calls of its own; four take more processor time
+_PARTS_AT_ONCE = 2  # per table of events: 1 takes a tenth more time in all, and 4 take more processor time
 
 
 def render(

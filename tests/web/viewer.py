@@ -6,7 +6,7 @@ from playwright.sync_api import Locator, Page, expect
 
 DIALOGS = (".pf-modal-backdrop", "text=Oops", "text=YES, use loaded trace")
 
-_POLLING_MS = 100  # between looks at the canvas; a look at each frame takes a quarter of the time of the UI itself
+_POLLING_MS = 100  # between looks at the canvas; with a look at each frame, the UI takes a quarter longer
 
 _GROUPS = """() => app.trace.workspace.children.map((group) => [
   group.name, group.expanded, group.flatTracksOrdered.filter((node) => !node.headless).map((node) => node.name),

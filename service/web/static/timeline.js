@@ -20,6 +20,9 @@ const LONG_NAME = 30; // characters; a longer name follows its number, so that o
 const PATH = -1, GPU = 0, HOST = 1, OTHER = 2; // kinds of groups, in order
 const OVERLAY = 'Critical path'; // the process that an overlay adds
 
+/** The UI's query for the unfinished slices of a track. */
+const UNFINISHED = /(-1 as durQ,\s+-1 as dur,.+?from) \((.+)\)\s+group by 1\s+having dur = -1\s*$/s;
+
 const TRACKS = `
   SELECT
     place.utid, ifnull(t.upid, -1) AS upid, place.pid, place.tid, ifnull(place.rank, -1) AS rank,
@@ -28,8 +31,6 @@ const TRACKS = `
     (SELECT ifnull(sum(slice_count), 0) FROM _thread_available_info_summary AS s WHERE s.utid = place.utid) AS slices
   FROM _torch_track AS place JOIN thread AS t USING (utid) LEFT JOIN process AS p USING (upid)`;
 const NUMBER = 0, TEXT = 'str'; // types of columns, as the UI writes them
-/** The UI's query for the unfinished slices of a track. */
-const UNFINISHED = /(-1 as durQ,\s+-1 as dur,.+?from) \((.+)\)\s+group by 1\s+having dur = -1\s*$/s;
 const COLUMNS = {
   utid: NUMBER, upid: NUMBER, pid: TEXT, tid: TEXT, rank: NUMBER, device: NUMBER, stream: NUMBER, lane: NUMBER,
   thread: TEXT, process: TEXT, slices: NUMBER,
