@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.figures import Row, run_alone, timed
-from tests.bench.pages import measure_screen
+from tests.bench.pages import SCREENS, measure_screen
 from tests.server import Server
 
 SESSION, ESSENTIAL, WINDOWED = "session: all arguments", "session: essential arguments", "session: 1 % window"
@@ -53,8 +53,9 @@ def measure_engine(server: Server, trace: dict[str, Any], file: Path, engine: Pa
     with timed(ESSENTIAL, server, rows):
         open_session(args="essential")
     server.api.delete(path, params={"args": "essential"})
-    rows += measure_screen(server, str(trace["id"]))
-    server.api.delete(path)
+    for args in SCREENS:
+        rows += measure_screen(server, str(trace["id"]), args)
+        server.api.delete(path, params={"args": args})
     with timed(SESSION, server, rows):
         slices = open_session()
     sys.stdout.write(f"slices: {slices['expected']:,} in the trace, {slices['engine']:,} in the engine\n")

@@ -23,7 +23,8 @@ PARTS = {
 """Steps of the page of a trace, with the element that ends each."""
 RUN_PARTS = (_BARS, "[data-testid=chart-run-steps]", _ADVICE)
 ZOOM, PERFETTO = f"{PAGE}zoom or pan, slowest of {{}}", f"{PAGE}1 % window to slices in Perfetto"
-SCREEN = f"{PAGE}whole trace in Perfetto, without an engine"
+SCREENS = {args: f"{PAGE}whole trace in Perfetto, {args} arguments" for args in ("all", "essential")}
+"""Steps from the link of a trace without an engine to its slices, by the arguments that the engine loads."""
 RUN = f"{PAGE}run of the ranks"
 ZOOMS = 10
 TIMEOUT_MS = 600_000
@@ -86,13 +87,13 @@ def measure_pages(server: Server, trace_id: str, forget: Callable[[], None]) -> 
     return rows
 
 
-def measure_screen(server: Server, trace_id: str) -> list[Row]:
-    """Measure Perfetto on a whole trace that no engine has loaded, until it draws slices."""
+def measure_screen(server: Server, trace_id: str, args: str) -> list[Row]:
+    """Measure Perfetto on a whole trace that no engine has loaded with these arguments, until it draws slices."""
     rows: list[Row] = []
     with opened_page() as page:
         if page:
-            with timed(SCREEN, server, rows):
-                page.goto(f"{server.url}/api/v1/traces/{trace_id}/perfetto", wait_until="commit")
+            with timed(SCREENS[args], server, rows):
+                page.goto(f"{server.url}/api/v1/traces/{trace_id}/perfetto?args={args}", wait_until="commit")
                 Viewer(page).expect_any_drawn()
     return rows
 

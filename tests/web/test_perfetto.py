@@ -516,6 +516,10 @@ def test_minimap_shows_for_how_much_of_the_time_each_group_has_slices(
         assert row[0][0] <= start < sum(row[0][:2])
         assert row[-1][0] < end <= sum(row[-1][:2])
     assert {load for _, _, load in process[1:-1]} == {1}
+    sent = viewer.queries("")
+    [filled] = [at for at, query in enumerate(sent) if "AS stretch" in query]
+    arranged = next(at for at, query in enumerate(sent) if "_torch_track" in query)  # sent once the trace is ready
+    assert filled > arranged
 
 
 def test_number_of_expanded_groups_is_limited(server: Server, open_context: OpenContext, tmp_path: Path) -> None:

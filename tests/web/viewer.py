@@ -83,7 +83,11 @@ class Viewer:
         return {title: (is_open, tracks) for title, is_open, tracks in groups}
 
     def minimap(self) -> list[list[tuple[int, int, float]]]:
-        """Return the stretches of each row of the minimap: start, duration, both in ns, and the share that is busy."""
+        """Wait until the minimap is filled, and return the stretches of each row: start, duration, share that is busy.
+
+        Times are in ns.
+        """
+        self.page.wait_for_function("app.trace.minimap.getLoad().length")
         rows: list[list[list[float]]] = self.page.evaluate(_MINIMAP)
         return [[(int(start), int(duration), load) for start, duration, load in row] for row in rows]
 

@@ -2,10 +2,11 @@
 
 const NUMBER = 0, TIME = 0n; // types of columns, as the UI writes them
 const PRIORITY = 2; // the UI's own provider has 1
+const LOOK_EVERY_MS = 200; // at the engine's open requests
 
 /**
- * Fill the minimap of a trace. The UI's own sum over the slices of all depths takes five seconds for 8 million, and shows
- * a long slice only where it begins.
+ * Fill the minimap of a trace, once the UI has drawn its tracks: with 8 million slices, a second later. The UI's own sum
+ * over the slices of all depths takes five seconds for as many, and shows a long slice only where it begins.
  * @param {PerfettoTrace} trace
  * @param {() => Promise<number[]>} ordered the processes to show, by their number in the engine
  */
@@ -13,16 +14,38 @@ export function showBusyTime(trace, ordered) {
   trace.minimap.registerContentProvider({
     priority: PRIORITY,
     /**
+     * Return the rows of the minimap at once, without any: the UI loads no track before.
      * @param {any} span the time to show
      * @param {bigint} width that of a stretch, in ns
      */
     getData: async (span, width) => {
-      const loads = await loadsOf(trace.engine, span.toTimeSpan().start, width);
-      const shown = (await ordered()).map((process) => loads.get(process) ?? []);
-      return shown.filter((stretches) => stretches.length);
+      /** @type {ReturnType<typeof stretchesOf>[]} */
+      const rows = [];
+      tracksDrawn(trace)
+        .then(async () => {
+          const loads = await loadsOf(trace.engine, span.toTimeSpan().start, width);
+          for (const process of await ordered()) if (loads.has(process)) rows.push(loads.get(process) ?? []);
+          trace.raf.scheduleFullRedraw();
+        })
+        .catch((error) => console.error('The minimap is empty:', error));
+      return rows;
     },
   });
 }
+
+/**
+ * Wait until the trace is ready and the engine has answered what the UI asked for its tracks.
+ * @param {PerfettoTrace} trace
+ * @returns {Promise<void>}
+ */
+const tracksDrawn = (trace) =>
+  new Promise((resolve) => {
+    const check = () => {
+      if (trace.engine.numRequestsPending) setTimeout(check, LOOK_EVERY_MS);
+      else resolve();
+    };
+    trace.onTraceReady.addListener(() => setTimeout(check, LOOK_EVERY_MS));
+  });
 
 /**
  * Return, by process, the stretches in which it has slices, in order, and the share of each that these take; more than 1
