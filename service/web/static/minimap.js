@@ -2,11 +2,11 @@
 
 const NUMBER = 0, TIME = 0n; // types of columns, as the UI writes them
 const PRIORITY = 2; // the UI's own provider has 1
-const LOOK_EVERY_MS = 200; // at the engine's open requests
+const LOOK_EVERY_MS = 200; // at the number of requests that the engine has not answered
 
 /**
- * Fill the minimap of a trace, once the UI has drawn its tracks: with 8 million slices, a second later. The UI's own sum
- * over the slices of all depths takes five seconds for as many, and shows a long slice only where it begins.
+ * Fill the minimap of a trace once the UI has drawn its tracks: its sums take a second for 8 million slices. The UI's own
+ * sum over the slices of all depths takes five, and shows a long slice only where it begins.
  * @param {PerfettoTrace} trace
  * @param {() => Promise<number[]>} ordered the processes to show, by their number in the engine
  */
@@ -14,20 +14,21 @@ export function showBusyTime(trace, ordered) {
   trace.minimap.registerContentProvider({
     priority: PRIORITY,
     /**
-     * Return the rows of the minimap at once, without any: the UI loads no track before.
+     * Return a list at once, and fill it later: the UI loads no track before it has the list.
      * @param {any} span the time to show
      * @param {bigint} width that of a stretch, in ns
      */
     getData: async (span, width) => {
       /** @type {ReturnType<typeof stretchesOf>[]} */
       const rows = [];
-      tracksDrawn(trace)
-        .then(async () => {
-          const loads = await loadsOf(trace.engine, span.toTimeSpan().start, width);
-          for (const process of await ordered()) if (loads.has(process)) rows.push(loads.get(process) ?? []);
-          trace.raf.scheduleFullRedraw();
-        })
-        .catch((error) => console.error('The minimap is empty:', error));
+      const fill = async () => {
+        await tracksDrawn(trace);
+        const loads = await loadsOf(trace.engine, span.toTimeSpan().start, width);
+        const shown = (await ordered()).map((process) => loads.get(process) ?? []);
+        rows.push(...shown.filter((stretches) => stretches.length));
+        trace.raf.scheduleFullRedraw();
+      };
+      fill().catch((error) => console.error('The minimap is empty:', error));
       return rows;
     },
   });
