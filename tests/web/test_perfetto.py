@@ -38,6 +38,24 @@ THIRTY_FRAMES = """() => new Promise((resolve) => {
   count(30);
 })"""
 
+# Counts the redraws that answers of the engine ask for, while an open trace loads and after that.
+COUNTED_REDRAWS = """
+  let ui;
+  window.redraws = { loading: 0, loaded: 0 };
+  Object.defineProperty(window, 'app', {
+    get: () => ui,
+    set: (app) => {
+      ui = app;
+      const redraw = app.raf.scheduleFullRedraw;
+      app.raf.scheduleFullRedraw = function (...args) {
+        const isForAnswer = new Error().stack.includes('onRpcResponse');
+        if (isForAnswer && app.trace) window.redraws[app.isLoadingTrace ? 'loading' : 'loaded']++;
+        return redraw.apply(this, args);
+      };
+    },
+  });
+"""
+
 
 def url_of(server: Server, trace_id: object) -> str:
     return f"{server.url}/api/v1/traces/{trace_id}/perfetto"
@@ -469,7 +487,17 @@ def test_ui_groups_slices_to_find_unfinished_ones_only_if_there_are_some(
     viewer.expect_drawn("thread 9", 0.001 if is_finished else 0.9)
     searches = viewer.queries("having dur = -1")
     assert searches
-    assert all("where exists (select 1 from (" in search for search in searches)
+    assert all("from (select 1 from (" in search for search in searches)
+
+
+def test_answers_redraw_the_page_only_once_the_trace_is_loaded(
+    server: Server, step_trace: Path, open_context: OpenContext
+) -> None:
+    page = open_context().new_page()
+    page.add_init_script(COUNTED_REDRAWS)
+    Viewer.open(page, url_of(server, server.upload(step_trace)["id"]))
+    page.wait_for_function("redraws.loaded")
+    assert page.evaluate("redraws.loading") == 0
 
 
 def test_groups_are_ordered_and_named_as_in_the_trace(

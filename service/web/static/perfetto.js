@@ -245,8 +245,8 @@
   const OTHER_SYSTEMS = /^(com\.android|com\.google|org\.kernel)\./;
 
   /**
-   * Make the UI use the name of the trace in its title, its sidebar and its exports, and load it without plugins for
-   * other systems; other versions may not support this.
+   * Make the UI use the name of the trace in its title, its sidebar and its exports, and load it faster: without plugins
+   * for other systems, and without redraws. Other versions may not support this.
    * @param {PerfettoApp} app
    * @param {string} name
    * @param {boolean} isOriginal an original may be of these systems
@@ -266,8 +266,23 @@
         info.traceUrl = `${location.origin}/traces/${trace}`;
         if (app.httpRpc) app.httpRpc.newEngineMode = 'FORCE_BUILTIN_WASM'; // for a file that is opened next: the engine has a trace already
         dropExamples(app.sidebar?.menuItems);
+        redrawOnceLoaded(app, opened);
       }
       return activate.call(this, opened);
+    };
+  }
+
+  /**
+   * Let answers of the engine redraw the page only once the trace is loaded, which redraws it anyway. While it loads, the
+   * UI sends some fifty queries one after the other, and each would wait 20 ms for a redraw.
+   * @param {PerfettoApp} app
+   * @param {PerfettoTrace} trace
+   */
+  function redrawOnceLoaded(app, trace) {
+    const engine = trace.engine.engine; // that of all plugins
+    const redraw = engine.onResponseReceived;
+    engine.onResponseReceived = () => {
+      if (!app.isLoadingTrace) redraw?.();
     };
   }
 
