@@ -280,9 +280,10 @@
    */
   function redrawOnceLoaded(app, trace) {
     const engine = trace.engine.engine; // that of all plugins
-    const redraw = engine.onResponseReceived;
+    const redraw = engine?.onResponseReceived;
+    if (!redraw) return;
     engine.onResponseReceived = () => {
-      if (!app.isLoadingTrace) redraw?.();
+      if (!app.isLoadingTrace) redraw();
     };
   }
 
