@@ -50,6 +50,7 @@ from service.http.routes import (
     query,
     reports,
     sessions,
+    slices,
     traces,
     uploads,
 )
@@ -102,7 +103,7 @@ class Application:
         shells = CheckedRouter(include_in_schema=False)
         pages.add_to(shells)
         for router in (
-            *(query.router, sessions.router, perfetto.api, listener.api, download.router),
+            *(query.router, sessions.router, slices.router, perfetto.api, listener.api, download.router),
             *(jobs.router, derived_traces.router, analysis.router, imports.router, groups.router, datasets.router),
             *(direct_uploads.router, uploads.router, baselines.router, attachments.router),
             *(traces.router, traces.changes, library.router, reports.router, login.api),

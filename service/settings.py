@@ -44,6 +44,12 @@ class Settings(BaseSettings):
         " that is a script), `required` refuses to start without all of them",
     )
     ui: Path | None = Field(None, description="folder of a built Perfetto UI to serve instead of the pinned one")
+    ui_all_args_events: int = Field(
+        2_000_000,
+        ge=0,
+        description="largest number of events that the Perfetto UI opens with all arguments; of more events, it first"
+        " loads the essential ones",
+    )
     max_connections: int = Field(
         1000,
         ge=1,

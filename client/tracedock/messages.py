@@ -152,6 +152,14 @@ def view(selection: SelectionLike, criteria: Criteria, args: str, source: str | 
     return given({"selection": compact(selection, criteria), "args": chosen_args, "source": source})
 
 
+def link_parameters(
+    selection: SelectionLike, criteria: Criteria, args: str | None, source: str | None, slice_: str | None
+) -> dict[str, Any]:
+    """Return the query parameters of a link to the Perfetto UI."""
+    part = compact(selection, criteria)
+    return given({"selection": part, "args": args, "source": source, "slice": slice_})
+
+
 def split_body(selection: SelectionLike, criteria: Criteria, by: str | None, value: int | None) -> Json:
     """Return the body of a split."""
     return given({"selection": chosen(selection, criteria), "by": by, "value": value})

@@ -35,6 +35,11 @@ ArgsOption = Annotated[
     Args, typer.Option("--args", help="Event arguments to load into the engine; with fewer it loads faster.")
 ]
 
+UiArgsOption = Annotated[
+    Args | None,
+    typer.Option("--args", help="Event arguments to load; by default, of a large trace the essential ones."),
+]
+
 SourceOption = Annotated[
     ViewSource | None,
     typer.Option(

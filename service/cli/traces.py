@@ -15,7 +15,7 @@ from service.cli.progress import stages
 from service.cli.quantities import grouped, size
 from service.cli.render import Column, moment, print_facts, print_json, print_table, visible
 from service.cli.report import confirm, ingest_error, note, report, say
-from service.cli.selection import ArgsOption, Json, SourceOption, selecting
+from service.cli.selection import Json, SourceOption, UiArgsOption, selecting
 from service.cli.summary import damage, facts
 from service.cli.terminal import on_terminal
 
@@ -190,7 +190,7 @@ def open_trace(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comm
         bool, typer.Option("--listener", help="Serve this trace on the server's local Perfetto port, usually 9001.")
     ] = False,
     as_json: AsJson = False,
-    args: ArgsOption = "all",
+    args: UiArgsOption = None,
     source: SourceOption = None,
     slice_: Annotated[
         str | None,
@@ -208,7 +208,7 @@ def open_trace(  # noqa: PLR0913, PLR0917 - a parameter is an option of the comm
         raise typer.BadParameter(
             "it serves whole traces; `tracedock split` creates a trace of a selection", param_hint="--listener"
         )
-    if listener and args != "all":
+    if listener and args not in {None, "all"}:
         raise typer.BadParameter("it serves traces with all event arguments", param_hint="--listener")
     if listener and source:
         raise typer.BadParameter("it serves the default source of a trace", param_hint="--listener")

@@ -460,6 +460,25 @@ class QueryResult(Shape):
     elapsed_ms: float = Field(description="time that the query took")
 
 
+class SliceArgument(Shape):
+    """An argument of a slice, as in the table `args` of an engine that has all arguments."""
+
+    key: str = Field(description="its key, such as `args.External id`")
+    value: bool | int | float | str = Field(
+        description="its value; the JSON text of a list or an object, and of a number that 64 bits do not hold"
+    )
+
+
+class Slice(Shape):
+    """The event of a slice."""
+
+    position: int = Field(description="its place in the trace's file, from 0")
+    name: str | None = Field(description="its name; null without one")
+    ts_ns: int = Field(description="its start in ns of the trace's own clock")
+    dur_ns: int | None = Field(description="its duration in ns; null for an instant")
+    args: list[SliceArgument] = Field(description="its arguments in the order of the file, without nulls")
+
+
 class AnswerTable(Shape):
     """A table of an analysis, with the unit and the description of each column."""
 

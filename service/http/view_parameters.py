@@ -15,14 +15,23 @@ SOURCE = (
 )
 """Description of a view's source."""
 
+ESSENTIAL = "`essential` are correlation, device, stream and bytes, and load sooner"
+"""Description of one value of `args`."""
+
+SLICE_FORMS = (
+    "`position:123` is the event with that `position` in the columns; `at:1695000000123:aten::mm` the one with that"
+    " name that begins at that time, in ns of the trace's own clock; `id:456` the one with that id in the engine's"
+    " table `slice`. Ids are the same for all `args`, but differ between selections"
+)
+"""Description of the forms of a reference to a slice."""
+
 
 def view_of(
     trace_id: TraceId,
     selection: Selected,
     args: Annotated[
         Args,
-        Query(description="which arguments of events the engine has; `essential` are correlation, device, stream"
-                          " and bytes, and load sooner"),
+        Query(description=f"which arguments of events the engine has; {ESSENTIAL}"),
     ] = "all",
     source: Annotated[ViewSource | None, Query(description=SOURCE)] = None,
 ) -> View:  # fmt: skip

@@ -17,6 +17,7 @@ from service.jobs.children.tasks.questions import (
     MatchTask,
     OpeningTask,
     Question,
+    SliceTask,
 )
 from service.jobs.cluster import ChildDied, Cluster
 from service.jobs.question_child import DROPPED_S, IDLE_S, LONGEST_TIMER_S, QuestionChild, too_long
@@ -116,6 +117,15 @@ class Analyses:
             ExportFailed: the child failed.
         """
         return decode(InitialView, await self._child.ask(OpeningTask(columns, summary, selection, reference), ""))
+
+    async def slice(self, task: SliceTask) -> bytes:
+        """Return the JSON of the event of a slice; this does not wait for questions of the queue.
+
+        Raises:
+            SelectionError: the selection is invalid or matches no event, or the trace does not have the slice.
+            ExportFailed: the child failed.
+        """
+        return await self._child.ask(task, "")
 
     async def close(self) -> None:
         """End the child; unanswered questions fail."""

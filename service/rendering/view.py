@@ -1,6 +1,11 @@
-"""The initial view of the UI on a trace, in a module that loads quickly; see `service.rendering.initial_view`."""
+"""Slices of the engine and the initial view of the UI, in a module that loads quickly.
+
+See `service.rendering.shown_slices` and `service.rendering.initial_view`.
+"""
 
 from dataclasses import dataclass
+
+from service.trace.errors import UnknownSlice
 
 
 @dataclass(frozen=True)
@@ -37,3 +42,16 @@ class InitialView:
     start: int | None = None
     end: int | None = None
     slice: EngineSlice | None = None
+
+
+def not_one_event(name: str) -> UnknownSlice:
+    """Return the error for a slice of the engine that is not one event of the columns."""
+    return UnknownSlice(
+        f"The slice {short(name)} of the engine is not one event of the trace: it consists of two events, such as its"
+        " begin and its end, or of one that is on no thread."
+    )
+
+
+def short(name: str | None) -> str:
+    """Return the beginning of a name in quotes, for a message."""
+    return repr((name or "")[:100])

@@ -36,7 +36,16 @@ OPERATIONS = [
     *("deleteTrace", "downloadTrace", "endDirectUpload", "endImport", "endUpload", "followJob", "getAccess"),
     *("getBaseline", "getDataset", "getDirectUpload", "getEnvelope", "getGroup", "getGroupReport", "getImport"),
     "getJob",
-    *("getListener", "getMetrics", "getSession", "getTrace", "getTraceReport", "getUpload", "getUploadOffset"),
+    *(
+        "getListener",
+        "getMetrics",
+        "getSession",
+        "getSlice",
+        "getTrace",
+        "getTraceReport",
+        "getUpload",
+        "getUploadOffset",
+    ),
     *(
         "getUploadOptions",
         "importTraces",

@@ -52,6 +52,8 @@ def ask(page: Page, sql: str) -> Page:
 def test_started_engine_shows_its_account_and_memory_and_is_closed(page: Page, server: Server, trace_id: str) -> None:
     panel = engine_panel(page, server, trace_id)
     expect(panel.get_by_test_id("engine-none")).to_be_visible()
+    expect(panel.get_by_test_id("engine-start")).to_be_hidden()  # Perfetto and SQL may need different engines
+    panel.get_by_test_id("engine-args").select_option("all")
     panel.get_by_test_id("engine-start").click()
     expect(panel.get_by_test_id("engine-row")).to_contain_text(re.compile("^ready"))
     expect(panel.get_by_test_id("engine-start")).to_be_hidden()
@@ -78,10 +80,10 @@ def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, 
         links += page.get_by_test_id("trace-steps").get_by_role("link").all()
         queries = [parse_qs(urlsplit(str(link.get_attribute("href"))).query) for link in links]
         assert len(queries) == 4
-        return {",".join(query.get("args", ["all"])) for query in queries}
+        return {",".join(query.get("args", ["automatic"])) for query in queries}
 
     panel = engine_panel(page, server, trace_id)
-    assert wanted() == {"all"}
+    assert wanted() == {"automatic"}
     panel.get_by_test_id("engine-args").select_option("none")
     assert wanted() == {"none"}
     page.get_by_test_id("cut-name").fill("aten::*")  # this renews the link
@@ -97,7 +99,7 @@ def test_chosen_arguments_hold_for_sql_and_links_and_after_a_reload(page: Page, 
     with page.context.expect_page() as opened:
         page.get_by_test_id("open-perfetto").click()
     Viewer(opened.value).expect_tracks()
-    expect(opened.value).to_have_title("overlaps.pt.trace.json - Perfetto UI")
+    expect(opened.value).to_have_title("overlaps.pt.trace.json (no arguments) - Perfetto UI")
     expect(panel.get_by_test_id("engine-row")).to_have_count(1)  # one engine serves SQL and the UI
     expect(panel.get_by_test_id("engine-facts")).to_contain_text("open in 1 tab")
 
@@ -119,7 +121,7 @@ def test_engine_of_a_selection_is_listed_with_that_of_the_whole_trace(
         page.get_by_test_id("cut-open").click()
     viewer = Viewer(opened.value)
     viewer.expect_tracks()
-    expect(viewer.page).to_have_title("overlaps.pt.trace.json (cut) - Perfetto UI")
+    expect(viewer.page).to_have_title("overlaps.pt.trace.json (cut) (essential arguments) - Perfetto UI")
     part = panel.get_by_test_id("engine-row").filter(has_text="stream 1/7, essential arguments")
     expect(part).to_contain_text("open in 1 tab")
     session = session_of(server, trace_id, args="essential", selection='{"streams":["1/7"]}')
@@ -156,6 +158,7 @@ def test_failed_engine_shows_its_error_until_retried_or_closed(
     server = start_server(engine=script, engine_sandbox="off")
     page = open_context().new_page()
     panel = engine_panel(page, server, str(server.upload(write_overlaps(tmp_path))["id"]))
+    panel.get_by_test_id("engine-args").select_option("all")
     panel.get_by_test_id("engine-start").click()
     row = panel.get_by_test_id("engine-row")
     expect(row.get_by_test_id("engine-state")).to_have_text("failed")

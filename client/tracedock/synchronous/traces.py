@@ -33,9 +33,9 @@ from tracedock.messages import (
     compact,
     given,
     id_of,
+    link_parameters,
     patience,
     trace_path,
-    view,
 )
 from tracedock.sources import PIECE, opened
 from tracedock.synchronous.direct import DirectUpload
@@ -303,17 +303,18 @@ class Traces(Groups):
         trace: Ref,
         *,
         selection: SelectionLike = None,
-        args: str = "all",
+        args: Optional[str] = None,
         source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],
     ) -> str:
         """Return the link that opens the Perfetto UI on the trace, or on a selection of it.
 
-        `args` and `source` are as for `sql`. If `slice_` is given, the UI opens at that slice: `position:123`,
-        `at:1695000000123:aten::mm` or `id:456`.
+        By default, the engine has all arguments of a small trace, and the essential ones of a large trace: the UI then
+        gets the others of a slice as it is selected. `source` is as for `sql`. If `slice_` is given, the UI opens at
+        that slice: `position:123`, `at:1695000000123:aten::mm` or `id:456`.
         """
-        parameters = {**view(selection, criteria, args, source), **given({"slice": slice_})}
+        parameters = link_parameters(selection, criteria, args, source, slice_)
         return f"{self.url}/api/v1/{trace_path(trace)}/perfetto{'?' if parameters else ''}{urlencode(parameters)}"
 
     def check_perfetto(
@@ -321,13 +322,13 @@ class Traces(Groups):
         trace: Ref,
         *,
         selection: SelectionLike = None,
-        args: str = "all",
+        args: Optional[str] = None,
         source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],
     ) -> None:
         """Raise `ApiError` if the server refuses the link of `perfetto_url`."""
-        params = {**view(selection, criteria, args, source), **given({"slice": slice_})}
+        params = link_parameters(selection, criteria, args, source, slice_)
         with self._connection.stream("GET", f"{trace_path(trace)}/perfetto", redirects=True, params=params):
             pass
 
@@ -336,7 +337,7 @@ class Traces(Groups):
         trace: Ref,
         *,
         selection: SelectionLike = None,
-        args: str = "all",
+        args: Optional[str] = None,
         source: Optional[str] = None,
         slice_: Optional[str] = None,
         **criteria: Unpack[Criteria],

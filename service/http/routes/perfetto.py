@@ -4,6 +4,7 @@ import asyncio
 import logging
 import textwrap
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -23,13 +24,17 @@ from service.http.authentication import identity
 from service.http.declarations import declares
 from service.http.deferred_route import DeferredRoute
 from service.http.openapi import fragments
+from service.http.resource_parameters import TraceId
 from service.http.routers import ApiRouter
+from service.http.selection_parameters import Selected
 from service.http.server.inbox import CONNECTION_MAX_BYTES, MESSAGE_MAX_BYTES, ByteBudget, Inbox
 from service.http.services import ServicesDep
-from service.http.view_parameters import Viewed
+from service.http.view_parameters import ESSENTIAL, SLICE_FORMS, SOURCE
+from service.operations.sessions import ui_args
 from service.operations.views import View
 from service.rendering.view import InitialView
 from service.trace.errors import SourceUnavailable, TracedockError
+from service.trace.selection_fields import Args, ViewSource
 from service.trace.slices import SliceReference
 
 log = logging.getLogger(__name__)
@@ -67,16 +72,23 @@ pages = APIRouter(prefix="/perfetto", include_in_schema=False, route_class=Defer
     },
 )
 async def open_perfetto(
-    view: Viewed,
+    trace_id: TraceId,
+    selection: Selected,
     services: ServicesDep,
+    args: Annotated[
+        Args | None,
+        Query(
+            description=f"which arguments of events the engine has; {ESSENTIAL}. By default `all`, or `essential` for"
+            " more than `TRACEDOCK_UI_ALL_ARGS_EVENTS` events: the UI then gets the other arguments of a slice as it"
+            " is selected"
+        ),
+    ] = None,
+    source: Annotated[ViewSource | None, Query(description=SOURCE)] = None,
     slice_text: Annotated[
         str | None,
         Query(
             alias="slice",
-            description="the slice to select and zoom to: `position:123` is the event with that `position` in the"
-            " columns; `at:1695000000123:aten::mm` the one with that name that begins at that time, in ns of the"
-            " trace's own clock; `id:456` the one with that id in the engine's table `slice`. Ids are the same for all"
-            " `args`, but differ between selections",
+            description=f"the slice to select and zoom to: {SLICE_FORMS}",
         ),
     ] = None,
 ) -> Response:
@@ -86,11 +98,15 @@ async def open_perfetto(
     is a slice that is missing from the trace or selection, or shares its name and time with another slice. In an
     original, which has no selections, slices are named by their `id`.
     """
-    trace = services.trace_operations.ready(view.trace_id)
+    trace = services.trace_operations.ready(trace_id)
+    view = View(trace_id, selection, args or "all", source)
     view.check(trace)
     reference = None if slice_text is None else SliceReference.parsed(slice_text)
     place = InitialView()
-    if view.resolved(trace).source == "original":
+    is_original = view.resolved(trace).source == "original"
+    if args is None and not is_original:
+        view = replace(view, args=ui_args(selection, trace.summary_or_empty, services.settings.ui_all_args_events))
+    if is_original:
         if reference and reference.kind != "id":
             raise SourceUnavailable("Slices of an original have ids only; others belong to events in columns.")
     elif view.selection or reference:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 
 import service.analysis.answers
-import service.rendering.initial_view  # noqa: F401 - loaded before the first call, like the answers
+import service.rendering.initial_view
+import service.rendering.slice_details  # noqa: F401 - loaded before the first call, like the answers
 from service.analysis.catalogue import QUESTIONS
 from service.analysis.reading_cache import ReadingCache
 from service.jobs.children.answering import Answering, Place, QueueOptions
 from service.jobs.children.channel import ServerChannel
 from service.jobs.children.kinds import LATE
-from service.jobs.children.tasks.questions import AnswerTask, OpeningTask, Question
+from service.jobs.children.tasks.questions import AnswerTask, OpeningTask, Question, SliceTask
 from service.store.export import spill_of
 
 AT_ONCE, PER_CLIENT = 3, 2
@@ -27,12 +28,12 @@ _QUEUES = {
     "openings": QueueOptions(1, PER_CLIENT),
     "views": QueueOptions(1, PER_CLIENT),
 }
-"""Openings and overviews have threads of their own, so that a click, a zoom or a pan does not wait for questions."""
+"""Openings, slices and overviews have own threads, so that a click, a zoom or a pan does not wait for questions."""
 
 
 def _place_of(task: Question) -> Place:
     """Return the place of a question. Costly questions have a low turn, so that they go first."""
-    if isinstance(task, OpeningTask):
+    if isinstance(task, OpeningTask | SliceTask):
         return Place("openings")
     question = QUESTIONS.get(task.question) if isinstance(task, AnswerTask) else None
     if _is_view(task) or question is None:

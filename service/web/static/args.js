@@ -1,7 +1,8 @@
 // What engines of this page load: the events in columns, with `all`, `essential` or `none` of their arguments (with fewer,
-// they load sooner), or the original of a Perfetto trace, which has no choice of arguments.
+// they load sooner), or the original of a Perfetto trace, which has no choice of arguments. If the user chooses no
+// arguments, links carry none: the server chooses those of the Perfetto UI, and SQL has all.
 
-let args = "all";
+let args = "";
 /** @type {Source} */
 let source = "columns";
 
@@ -30,8 +31,8 @@ export function chooseArgs(value) {
   for (const link of links) {
     const url = new URL(link.href);
     if (url.searchParams.has("source")) continue; // an original has all arguments
-    if ((url.searchParams.get("args") ?? "all") === args) continue;
-    if (args === "all") url.searchParams.delete("args");
+    if ((url.searchParams.get("args") ?? "") === args) continue;
+    if (args === "") url.searchParams.delete("args");
     else url.searchParams.set("args", args);
     link.href = url.href;
   }

@@ -51,7 +51,7 @@ export function startEngine(trace) {
       ({ selection, args, source, state }) => selection === null && args === chosenArgs() && source === trace.sources[0] && state !== "failed",
     );
     if (running && document.activeElement === start) choice.focus(); // the button disappears
-    start.hidden = running;
+    start.hidden = running || !choice.value; // without a choice, Perfetto and SQL may need different engines
   }
 
   const refresh = poll(async () => {
@@ -87,7 +87,7 @@ export function startEngine(trace) {
   }
 
   choice.disabled = !trace.sources.includes("columns");
-  choice.value = choice.disabled ? "all" : (sessionStorage.getItem(remembered) ?? "all");
+  choice.value = choice.disabled ? "all" : (sessionStorage.getItem(remembered) ?? "");
   chooseArgs(choice.value);
   choice.addEventListener("change", () => {
     sessionStorage.setItem(remembered, choice.value);

@@ -181,6 +181,21 @@
     showNotice(`${then}${text}`, 'alert', reload);
   };
 
+  /**
+   * Show a text with a button that removes it.
+   * @param {string} text
+   * @param {string} role
+   * @param {...Node} more
+   */
+  const showUntilClosed = (text, role, ...more) => {
+    const close = document.createElement('button');
+    close.type = 'button';
+    close.textContent = 'Close';
+    close.style.cssText = BUTTON;
+    close.addEventListener('click', () => showNotice(''));
+    showNotice(text, role, ...more, close);
+  };
+
   const UNTIL_RELOADED = 'The trace is out of reach until this page is reloaded. ';
 
   /** @param {number} bytes */
@@ -306,13 +321,18 @@
       const {openPlace} = await import('/static/place.js');
       await openPlace(app, address);
     } catch (error) {
-      const close = document.createElement('button');
-      close.type = 'button';
-      close.textContent = 'Close';
-      close.style.cssText = BUTTON;
-      close.addEventListener('click', () => showNotice(''));
-      showNotice(`The slice can't be shown. ${error.message}`, 'alert', close);
+      showUntilClosed(`The slice can't be shown. ${error.message}`, 'alert');
     }
+  }
+
+  /**
+   * Make the UI show all arguments of a selected slice, and return what its engine has instead, for the title.
+   * @param {PerfettoApp} app
+   */
+  async function showAllArguments(app) {
+    const all = await import('/static/slice_arguments.js');
+    all.showAllArguments(app, {trace, args, selection}, (text, ...more) => showUntilClosed(text, 'status', ...more));
+    return all.LOADED[args];
   }
 
   const timeline = import('/static/timeline.js');
@@ -321,9 +341,11 @@
   (async () => {
     try {
       const [, {name: whole}] = await ask('');
-      const name = selection ? `${whole} (cut)` : chosenSource ? `${whole} (original)` : whole;
-      document.title = `${name} - Perfetto UI`;
+      const part = selection ? `${whole} (cut)` : chosenSource ? `${whole} (original)` : whole;
+      document.title = `${part} - Perfetto UI`;
       const [app, isOriginal] = await Promise.all([uiReady(), engineReady()]);
+      const hasAll = args === 'all' || isOriginal;
+      const name = hasAll ? part : `${part} (${await showAllArguments(app)})`;
       prepare(app, name, isOriginal);
       if (!isOriginal) (await timeline).arrangeTimelines(app); // it needs the tables that come with columns
       app.openTraceFromHttpRpc();

@@ -19,7 +19,7 @@ export const WHOLE = { name: "", decimals: 0 };
  * @param {TraceSelection} selection
  */
 export function perfettoOf(id, selection = {}) {
-  const wanted = [selectionIn(selection), chosenArgs() === "all" ? "" : `args=${chosenArgs()}`].filter(Boolean);
+  const wanted = [selectionIn(selection), chosenArgs() && `args=${chosenArgs()}`].filter(Boolean);
   return `${api("traces", id, "perfetto")}${wanted.length > 0 ? "?" : ""}${wanted.join("&")}`;
 }
 

@@ -21,6 +21,7 @@ _MODULES = {
     "ApplicableTask": "questions",
     "MatchTask": "questions",
     "OpeningTask": "questions",
+    "SliceTask": "questions",
     "PrepareTask": "questions",
     "DatasetTask": "datasets",
     "FleetQuestionTask": "datasets",

@@ -11,6 +11,7 @@ import orjson
 
 from service.formats.execution_trace import ExecutionTraceFile
 from service.jobs.children.tasks.base import OnProgress, Task, ignore
+from service.rendering.view import EngineSlice
 from service.store.step_traces import StepTrace
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
@@ -170,6 +171,40 @@ class OpeningTask:
 
 
 @dataclass(frozen=True)
+class SliceTask:
+    """Find the event of a slice; see `service.rendering.slice_details.slice_details`.
+
+    Attributes:
+        columns: the folder of the trace's columns.
+        summary: the trace's summary.
+        selection: the part of the trace that has the slice; None for the whole trace.
+        reference: the slice by its position or by its time and name; None if it is `engine_slice`.
+        engine_slice: the slice by its properties in the engine; None if it is `reference`.
+        alike: number of the engine's slices that share the properties of `engine_slice`.
+    """
+
+    columns: Path
+    summary: Summary
+    selection: Selection | None = None
+    reference: SliceReference | None = None
+    engine_slice: EngineSlice | None = None
+    alike: int = 1
+
+    def run(self, _: "ReadingCache") -> bytes:
+        """Return the JSON of the `SliceDetails`.
+
+        Raises:
+            SelectionError: the selection is invalid or matches no event, or the trace does not have the slice.
+            ExportFailed: the columns can't be read.
+        """
+        from service.rendering.slice_details import slice_details
+
+        if chosen := self.reference or self.engine_slice:
+            return orjson.dumps(slice_details(self.columns, self.summary, self.selection, chosen, self.alike))
+        raise ValueError("the task names no slice")
+
+
+@dataclass(frozen=True)
 class PrepareTask(Task[int]):
     """Compute and keep the answers that pages show; see `service.analysis.kept_answers.keep_answers`.
 
@@ -197,5 +232,5 @@ class PrepareTask(Task[int]):
             return keep_answers(AnalysedTrace(self.columns, self.summary).asked(), readings)
 
 
-Question = AnswerTask | ApplicableTask | MatchTask | OpeningTask
+Question = AnswerTask | ApplicableTask | MatchTask | OpeningTask | SliceTask
 """Tasks of the analysis child."""

@@ -107,7 +107,7 @@ function sliceLinks(trace, { columns }) {
   if (!SLICE_COLUMNS.every((name) => names.includes(name))) return undefined;
   const index = names.indexOf("id");
   return (/** @type {Value[]} */ row) => {
-    const wanted = new URLSearchParams({ slice: `id:${row[index]}`, ...(chosenArgs() !== "all" && { args: chosenArgs() }) });
+    const wanted = new URLSearchParams({ slice: `id:${row[index]}`, args: chosenArgs() });
     return el("a", { href: `${api("traces", trace.id, "perfetto")}?${wanted}`, target: "_blank", rel: "noopener", "data-testid": "slice-link" }, "Perfetto");
   };
 }
