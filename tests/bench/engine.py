@@ -54,8 +54,9 @@ def measure_engine(server: Server, trace: dict[str, Any], file: Path, engine: Pa
         open_session(args="essential")
     server.api.delete(path, params={"args": "essential"})
     for args in SCREENS:
-        rows += measure_screen(server, str(trace["id"]), args)
-        server.api.delete(path, params={"args": args})
+        rows += measure_screen(server, trace, args)
+        for loaded in ("all", "essential"):
+            server.api.delete(path, params={"args": loaded})
     with timed(SESSION, server, rows):
         slices = open_session()
     sys.stdout.write(f"slices: {slices['expected']:,} in the trace, {slices['engine']:,} in the engine\n")

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -23,8 +24,9 @@ PARTS = {
 """Steps of the page of a trace, with the element that ends each."""
 RUN_PARTS = (_BARS, "[data-testid=chart-run-steps]", _ADVICE)
 ZOOM, PERFETTO = f"{PAGE}zoom or pan, slowest of {{}}", f"{PAGE}1 % window to slices in Perfetto"
-SCREENS = {args: f"{PAGE}whole trace in Perfetto, {args} arguments" for args in ("all", "essential")}
-"""Steps from the link of a trace without an engine to its slices, by the arguments that the engine loads."""
+SCREENS = {"": f"{PAGE}whole trace in Perfetto", "all": f"{PAGE}the same, all arguments"}
+"""Steps from the link of a trace without an engine to its slices, by the arguments that the link names."""
+SELECTED = f"{PAGE}a slice's arguments in Perfetto"
 RUN = f"{PAGE}run of the ranks"
 ZOOMS = 10
 TIMEOUT_MS = 600_000
@@ -87,14 +89,19 @@ def measure_pages(server: Server, trace_id: str, forget: Callable[[], None]) -> 
     return rows
 
 
-def measure_screen(server: Server, trace_id: str, args: str) -> list[Row]:
-    """Measure Perfetto on a whole trace that no engine has loaded with these arguments, until it draws slices."""
+def measure_screen(server: Server, trace: dict[str, Any], args: str) -> list[Row]:
+    """Measure Perfetto on a whole trace that no engine has loaded: until it draws slices, and one slice's arguments."""
     rows: list[Row] = []
     with opened_page() as page:
         if page:
+            viewer, query = Viewer(page), f"?args={args}" if args else ""
             with timed(SCREENS[args], server, rows):
-                page.goto(f"{server.url}/api/v1/traces/{trace_id}/perfetto?args={args}", wait_until="commit")
-                Viewer(page).expect_any_drawn()
+                page.goto(f"{server.url}/api/v1/traces/{trace['id']}/perfetto{query}", wait_until="commit")
+                viewer.expect_any_drawn()
+            if not args:
+                page.wait_for_function("!app.isLoadingTrace && !app.trace.engine.numRequestsPending")
+                with timed(SELECTED, server, rows):
+                    viewer.select(trace["events"]["kept"] // 2)
     return rows
 
 

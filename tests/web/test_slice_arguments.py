@@ -40,8 +40,7 @@ def address(server: Server, trace: str, **params: object) -> str:
 
 def details_of(viewer: Viewer, number: int) -> str:
     """Select a slice by its id, and return the text of its details."""
-    viewer.page.evaluate("id => app.trace.selection.selectSqlEvent('slice', id)", number)
-    expect(viewer.details()).to_contain_text(f"slice[{number}]")
+    viewer.select(number)
     return viewer.details().inner_text()
 
 

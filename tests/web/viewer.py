@@ -117,6 +117,11 @@ class Viewer:
         expect(place).to_have_text(re.compile(r"^1 / "))
         return int(place.inner_text().split("/")[1])
 
+    def select(self, number: int) -> None:
+        """Select a slice by its id in the engine, and wait for its details."""
+        self.page.evaluate("id => app.trace.selection.selectSqlEvent('slice', id)", number)
+        expect(self.details()).to_contain_text(f"slice[{number}]")
+
     def details(self) -> Locator:
         """Locate the panel below, which shows the selected slice."""
         return self.page.locator(".pf-details-shell")
