@@ -31,10 +31,12 @@ from service.jobs.children.tasks.questions import (
     MatchTask,
     OpeningTask,
     PrepareTask,
+    SliceTask,
 )
 from service.rendering.document import render
 from service.rendering.pftrace.document import pftrace
 from service.rendering.render_report import RenderReport
+from service.rendering.view import EngineSlice
 from service.store.export import document
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
@@ -88,6 +90,8 @@ def tasks_of(source: Source, folder: Path) -> list[Any]:
         ApplicableTask(traces[0]),
         MatchTask(replace(traces[0], execution_traces=(ExecutionTraceFile(folder / "et.json", "et.json"),))),
         OpeningTask(source.columns, source.summary, None, SliceReference("at", 3, "a:b")),
+        SliceTask(source.columns, source.summary, None, SliceReference("position", 3)),
+        SliceTask(source.columns, source.summary, engine_slice=EngineSlice(2, 5, "aten::mm", "1", "main", 1), alike=3),
         PrepareTask(source.columns, source.summary, folder),
         DatasetTask("s3://facts/run-7", 50, "a key"),
         FleetQuestionTask("/facts", "step_matrix", "run-7", {"value": "own"}, "csv", ["matrix"], 3, 1),
