@@ -282,6 +282,12 @@ def test_slices_of_the_original_are_named_by_id_alone(server: Server, mixed: str
 # -- traces without events -------------------------------------------------------------------------------------------
 
 
+def test_slice_of_the_original_is_no_event_of_the_columns(server: Server, mixed: str) -> None:
+    answer = server.api.get(f"/traces/{mixed}/slice", params={"slice": "id:0", "source": "original"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "source_unavailable")
+    assert "its engine has all arguments" in answer.json()["detail"]
+
+
 def test_trace_with_packets_of_other_kinds_alone_is_ready_and_names_them(system_trace: dict[str, Any]) -> None:
     assert (system_trace["state"], system_trace["events"], system_trace["sources"]) == (
         "ready",
