@@ -15,7 +15,8 @@ from service.trace.time import decimal, decimals_of
 MARK = "clipped"
 """Argument that a cut slice gets: an object with its original ``ts`` and ``dur``."""
 
-_CELLS = ("ts_ns", "ts_digits", "dur_ns", "dur_digits", "args", "rest", "verbatim")
+CELLS = ("ts_ns", "ts_digits", "dur_ns", "dur_digits", "args", "rest", "verbatim")
+"""The columns of a slice that change where it is cut, and those that this needs."""
 
 
 class SliceClipper:
@@ -30,23 +31,28 @@ class SliceClipper:
 
     def clip(self, table: pa.Table) -> pa.Table:
         """Clip the next table, and return the events so far that no later event can precede."""
-        part = Part(0, 0, table)
-        starts, ends = part.starts, part.ends
-        new_starts, new_ends = clipped_times(part, self._time)
-        changed = np.flatnonzero((new_starts != starts) | (new_ends != ends))
-        if not len(changed) and self._pending is None:
+        cut = clipped(table, self._time)
+        if cut is table and self._pending is None:
             return table
-        cut = _cut(table, changed, new_starts[changed], (new_ends - new_starts)[changed])
         ordered, times = by_time(pa.concat_tables([self._pending, cut]) if self._pending else cut)
         ready = len(ordered)
+        part = Part(0, 0, table)
         if part.has("ts_ns").all():  # more timed events may follow
-            ready = int(np.searchsorted(times, starts[-1], "right"))
+            ready = int(np.searchsorted(times, part.starts[-1], "right"))
         self._pending = ordered.slice(ready) if ready < len(ordered) else None
         return ordered.slice(0, ready)
 
     def flush(self) -> pa.Table | None:
         """Return the remaining events. Call this after the last table."""
         return self._pending
+
+
+def clipped(table: pa.Table, time: IntervalSet) -> pa.Table:
+    """Return events in the same order, with slices that overlap `time` cut to it; the table itself if none is cut."""
+    part = Part(0, 0, table)
+    starts, ends = clipped_times(part, time)
+    changed = np.flatnonzero((starts != part.starts) | (ends != part.ends))
+    return _cut(table, changed, starts[changed], (ends - starts)[changed])
 
 
 def clipped_times(part: Part, time: IntervalSet) -> tuple[Ints, Ints]:
@@ -61,13 +67,13 @@ def _cut(table: pa.Table, rows: Ints, starts: Ints, durations: Ints) -> pa.Table
     """Return the table with new times, in ns, and the argument `MARK` in the given rows."""
     if not len(rows):
         return table
-    cells = {name: table[name].take(rows).to_pylist() for name in _CELLS}
+    cells = {name: table[name].take(rows).to_pylist() for name in CELLS}
     events = [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
     for event, start, duration in zip(events, starts.tolist(), durations.tolist(), strict=True):
         event.update(_cut_event(event, start, duration))
     mask = np.zeros(len(table), np.bool_)
     mask[rows] = True
-    for name in _CELLS:
+    for name in CELLS:
         index = table.schema.get_field_index(name)
         field = table.schema.field(index)
         values = pa.array([event[name] for event in events], field.type)

@@ -24,9 +24,6 @@ from service.jobs.question_child import DROPPED_S, IDLE_S, LONGEST_TIMER_S, Ques
 from service.rendering.view import InitialView
 from service.store.room import Room
 from service.trace.errors import ClusterLost, ClusterUnavailable
-from service.trace.selection import Selection
-from service.trace.slices import SliceReference
-from service.trace.summary import Summary
 
 log = logging.getLogger(__name__)
 
@@ -107,16 +104,14 @@ class Analyses:
         """
         return await self._child.ask(MatchTask(trace), client)
 
-    async def opening(
-        self, columns: Path, summary: Summary, selection: Selection | None, reference: SliceReference | None
-    ) -> InitialView:
+    async def opening(self, task: OpeningTask) -> InitialView:
         """Find the UI's initial view of a trace; this does not wait for questions of the queue.
 
         Raises:
             SelectionError: the selection is invalid or matches no event, or the trace does not have the slice.
             ExportFailed: the child failed.
         """
-        return decode(InitialView, await self._child.ask(OpeningTask(columns, summary, selection, reference), ""))
+        return decode(InitialView, await self._child.ask(task, ""))
 
     async def slice(self, task: SliceTask) -> bytes:
         """Return the JSON of the event of a slice; this does not wait for questions of the queue.

@@ -19,8 +19,8 @@ from service.trace.summary import Summary
 
 _CLOSURE_FACTOR = 1.5
 """Assumed ratio of a selection's share of events to its share of time; above 1, because the closure adds events."""
-TWO_EVENTS = frozenset({"B", "b"})
-"""Phases of events that begin a slice which another event ends."""
+_NOT_ONE_EVENT = frozenset({"B", "b", "n"})
+"""Phases whose slices consist of two events, or of one that is on no thread; see `service.rendering.shown_slices`."""
 _COMPRESSION_FACTOR = 8
 """Assumed ratio of a Perfetto trace's size to that of its compressed file; measured: 7 to 20."""
 
@@ -120,16 +120,15 @@ def expected_events(selection: Selection | None, summary: Summary) -> int:
     return int(events * min(_CLOSURE_FACTOR * share_of_time(selection, summary), 1))
 
 
-def ui_args(selection: Selection | None, summary: Summary, all_args_events: int) -> Args:
+def ui_args(events: int, summary: Summary, all_args_events: int) -> Args:
     """Return which arguments an engine of the UI has by default: fewer for many events, because they load sooner.
 
-    The UI gets the other arguments of a slice as it is selected, but not those of slices with two events.
+    The UI gets the other arguments of a slice as it is selected, but not those of some phases.
 
     Args:
-        selection: the part of the trace that the UI shows; None for the whole trace.
+        events: number of events that the UI shows.
         summary: the trace's summary.
         all_args_events: largest number of events that are loaded with all arguments.
     """
     phases = {key.partition("|")[0] for key in summary.counts}
-    is_large = expected_events(selection, summary) > all_args_events
-    return "essential" if is_large and phases.isdisjoint(TWO_EVENTS) else "all"
+    return "essential" if events > all_args_events and phases.isdisjoint(_NOT_ONE_EVENT) else "all"

@@ -1,16 +1,16 @@
 """The initial view of the UI on a trace: a span of the engine's time, and the slice to select."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from service.rendering.shown_slices import ShownSlices
 from service.rendering.time_base import engine_times, time_base
-from service.rendering.view import InitialView
+from service.rendering.view import InitialView, check_engine_id
 from service.store.folder import EVENTS
 from service.store.parts import Parts
-from service.trace.errors import UnknownSlice
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
 from service.trace.summary import Summary
@@ -25,7 +25,12 @@ SLICE_MARGIN_MIN_NS = 1000
 
 
 def initial_view(
-    columns: Path, summary: Summary, selection: Selection | None, reference: SliceReference | None
+    columns: Path,
+    summary: Summary,
+    selection: Selection | None,
+    reference: SliceReference | None,
+    *,
+    counts_events: bool = False,
 ) -> InitialView:
     """Find the initial view on a trace, or on a selection of it.
 
@@ -34,6 +39,7 @@ def initial_view(
         summary: the trace's summary from the catalog.
         selection: the part that the UI shows; None for the whole trace.
         reference: the slice to select; None to select no slice.
+        counts_events: whether to count the events that the UI shows.
 
     Raises:
         SelectionError: the selection is empty.
@@ -43,24 +49,19 @@ def initial_view(
     """
     with closing(Parts(columns / EVENTS)) as parts:
         slices = ShownSlices(parts, summary, selection)
-        if reference is None:
-            return _of_selection(parts, summary, slices)
-        if reference.kind == "id":
-            check_engine_id(reference.number, parts)
-            return InitialView()
-        chosen, start, end = slices.engine_slice(slices.row_of(reference))
-        margin = max(round(SLICE_MARGIN * (end - start)), SLICE_MARGIN_MIN_NS)
-        span = _of_span(parts, summary, start, end, margin)
-        return InitialView(span.start, span.end, chosen)
+        view = _of_slice(parts, summary, slices, reference) if reference else _of_selection(parts, summary, slices)
+        return replace(view, events=slices.events) if counts_events else view
 
 
-def check_engine_id(number: int, parts: Parts) -> None:
-    """Check that the engine may have a slice of an id; raises `UnknownSlice`."""
-    if number >= parts.rows:
-        raise UnknownSlice(
-            f"No slice has the id {number}: the trace has {parts.rows} events, and ids count from 0.",
-            events=parts.rows,
-        )
+def _of_slice(parts: Parts, summary: Summary, slices: ShownSlices, reference: SliceReference) -> InitialView:
+    """Return the view on a slice."""
+    if reference.kind == "id":
+        check_engine_id(reference.number, parts.rows)
+        return InitialView()
+    chosen, start, end = slices.engine_slice(slices.row_of(reference))
+    margin = max(round(SLICE_MARGIN * (end - start)), SLICE_MARGIN_MIN_NS)
+    span = _of_span(parts, summary, start, end, margin)
+    return InitialView(span.start, span.end, chosen)
 
 
 def _of_selection(parts: Parts, summary: Summary, slices: ShownSlices) -> InitialView:

@@ -4,17 +4,21 @@ The engine numbers its slices only when it loads a trace. A slice is therefore i
 engine: start, duration, name, thread, and its index among the slices that share all of these.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from service.cutting.clip import clipped_times
+from service.cutting.clip import CELLS, clipped, clipped_times
 from service.cutting.rows import RowSelector, nothing_selected
+from service.rendering.arrow_order import with_slices_before_ends
 from service.rendering.sanitizing import plain
 from service.rendering.time_base import SPAN_MAX, engine_times, time_base
 from service.rendering.view import EngineSlice, not_one_event, short
+from service.store.columns import by_time
 from service.store.parts import TRACK, Flags, Ints, Part, Parts
 from service.trace.errors import AmbiguousSlice, UnknownSlice
 from service.trace.selection import Selection
@@ -26,7 +30,12 @@ LISTED_MAX = 20
 
 _COLUMNS = ("position", "ph", "name", "ts_ns", "dur_ns", *TRACK)
 _NO_SLICE = FLOW_PHASES | {"C", "M", "B", "E", "b", "n", "e"}
-_PHASE_NAMES = {"C": "a counter", "M": "metadata", **dict.fromkeys(FLOW_PHASES, "an end of an arrow")}
+_PHASE_NAMES = {
+    "C": "a counter",
+    "M": "metadata",
+    "n": "an async instant; SQL returns the slice's id",
+    **dict.fromkeys(FLOW_PHASES, "an end of an arrow"),
+}
 
 
 class ShownSlices:
@@ -53,6 +62,11 @@ class ShownSlices:
     def selector(self) -> RowSelector | None:
         """The selector of the selection's rows; None for the whole trace."""
         return self._selector
+
+    @property
+    def events(self) -> int:
+        """The number of events that are shown."""
+        return self._parts.rows if self._kept is None else int(self._kept.sum())
 
     @cached_property
     def _kept(self) -> Flags | None:
@@ -81,13 +95,13 @@ class ShownSlices:
             for row in np.flatnonzero(part.ints("position") == position).tolist():
                 self._check_slice(part, row)
                 return part.first + int(row)
-        raise UnknownSlice(
-            f"The trace has no event at position {position}; its events have positions {self._positions()}."
-        )
+        raise UnknownSlice(f"The trace has no event at position {position}; {self._positions()}.")
 
     def _positions(self) -> str:
         spans = [span for index in range(len(self._parts)) if (span := self._parts.span(index, "position"))]
-        return f"from {min(span[0] for span in spans)} to {max(span[1] for span in spans)}" if spans else "none"
+        if not spans:
+            return "it has no events at all"
+        return f"its events have positions from {min(span[0] for span in spans)} to {max(span[1] for span in spans)}"
 
     def _check_slice(self, part: Part, row: int) -> None:
         position, phase = part.table["position"][row].as_py(), part.table["ph"][row].as_py()
@@ -153,32 +167,32 @@ class ShownSlices:
         Raises:
             UnknownSlice: the engine's slices with these properties are not events of the columns, one by one.
         """
-        rows = [row for rows in self._alike(chosen) for row in rows.tolist()]
+        rows = self._alike(chosen)
         if len(rows) != alike:
             raise not_one_event(chosen.name)
-        return int(rows[chosen.nth])
+        return rows[chosen.nth]
 
     def engine_slice(self, row: int) -> tuple[EngineSlice, int, int]:
         """Return the slice of a row in the engine, and its start and end on the trace's own clock, in ns."""
-        (part,) = self._parts.read(_COLUMNS, [self.part_of(row)])
+        (part,) = self._parts.read(_COLUMNS, [self._part_of(row)])
         index = row - part.first
         starts, stops = self._times(part)
         begins, durations = engine_times(starts, stops - starts, self._base)
         name, track = _engine_name(part.table["name"][index].as_py()), _track(part, index)
         first = EngineSlice(int(begins[index]), int(durations[index]), name, *track, nth=0)
-        nth = sum(int((rows < row).sum()) for rows in self._alike(first, self.part_of(row)))
-        return replace(first, nth=nth), int(starts[index]), int(stops[index])
+        return replace(first, nth=self._alike(first).index(row)), int(starts[index]), int(stops[index])
 
-    def _alike(self, chosen: EngineSlice, last: int | None = None) -> Iterator[Ints]:
-        """Yield the rows of each part whose slices share the properties of a slice, in the engine's order.
+    def _alike(self, chosen: EngineSlice) -> list[int]:
+        """Return the rows of the slices that share the properties of a slice, in the engine's order.
 
         Args:
             chosen: the slice; its index among these slices does not matter.
-            last: the index of the last part to read; None for all parts.
         """
         is_moved = self._clip or chosen.ts in {0, SPAN_MAX}
         candidates = range(len(self._parts)) if is_moved else self._beginning(chosen.ts + self._base)
-        for part in self._parts.read(_COLUMNS, [index for index in candidates if last is None or index <= last]):
+        alike: list[int] = []
+        times: set[int] = set()
+        for part in self._parts.read(_COLUMNS, candidates):
             starts, stops = self._times(part)
             begins, durations = engine_times(starts, stops - starts, self._base)
             same = (
@@ -188,7 +202,36 @@ class ShownSlices:
                 & (durations == chosen.dur)
             )
             rows = [row for row in np.flatnonzero(same).tolist() if _track(part, row) == (chosen.pid, chosen.tid)]
-            yield part.first + np.array(rows, np.int64)
+            alike += [part.first + row for row in rows]
+            times.update(starts[rows].tolist())
+        return alike if chosen.dur or len(alike) == 1 else self._in_document_order(alike, [*times], candidates)
+
+    def _in_document_order(self, rows: list[int], times: list[int], candidates: Sequence[int]) -> list[int]:
+        """Return rows of slices without duration in the order of a document; see `with_slices_before_ends`.
+
+        Args:
+            rows: the rows.
+            times: the times at which their slices begin.
+            candidates: the indices of the parts that have events of these times.
+        """
+        tables = []
+        for part in self._parts.read(_COLUMNS, candidates):
+            starts, stops = self._times(part)
+            columns = {name: part.table[name] for name in ("ph", *TRACK)} | {
+                "ts_ns": pa.array(starts),
+                "dur_ns": pa.array(stops - starts, mask=~part.has("dur_ns")),
+                "row": pa.array(part.first + np.arange(len(part))),
+            }
+            tables.append(pa.table(columns).filter(pa.array(self._is_shown(part) & np.isin(starts, times))))
+        ordered, _ = by_time(pa.concat_tables(tables))
+        places = {row: place for place, row in enumerate(with_slices_before_ends(ordered)["row"].to_pylist())}
+        return sorted(rows, key=places.__getitem__)
+
+    def event(self, row: int, columns: Sequence[str]) -> dict[str, Any]:
+        """Return columns of the event of a row, as the selection has it: with new times and arguments if it is cut."""
+        (part,) = self._parts.read([*{"ph", *CELLS, *columns}], [self._part_of(row)])
+        table = part.table.slice(row - part.first, 1)
+        return dict((clipped(table, self._clip) if self._clip else table).select([*columns]).to_pylist()[0])
 
     def _times(self, part: Part) -> tuple[Ints, Ints]:
         """Return the starts and ends of a part's events. They are clipped if the selection clips events."""
@@ -205,7 +248,7 @@ class ShownSlices:
         """Return the indices of the parts whose time span includes a time, so that an event may begin at it."""
         return [index for index in range(len(self._parts)) if _holds(self._parts.span(index, "ts_ns"), time)]
 
-    def part_of(self, row: int) -> int:
+    def _part_of(self, row: int) -> int:
         """Return the index of the part that has a row."""
         first = 0
         for index in range(len(self._parts)):

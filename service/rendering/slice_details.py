@@ -80,8 +80,7 @@ def slice_details(
     with closing(Parts(columns / EVENTS)) as parts:
         slices = ShownSlices(parts, summary, selection)
         row = slices.row_of(chosen) if isinstance(chosen, SliceReference) else slices.row_of_engine_slice(chosen, alike)
-        (part,) = parts.read(_COLUMNS, [slices.part_of(row)])
-        [event] = part.table.slice(row - part.first, 1).to_pylist()
+        event = slices.event(row, _COLUMNS)
     return SliceDetails(**event | {"args": arguments(event["args"] or "{}")})
 
 

@@ -37,11 +37,26 @@ class InitialView:
         start: start of the span to show, in the engine's time in ns; None for the whole timeline.
         end: end of that span.
         slice: the slice to select; None if there is none, or if the slice was given by the engine's id.
+        events: number of events that the UI shows; None if they are not counted.
     """
 
     start: int | None = None
     end: int | None = None
     slice: EngineSlice | None = None
+    events: int | None = None
+
+
+def check_engine_id(number: int, events: int) -> None:
+    """Check that the engine may have a slice of an id; raises `UnknownSlice`.
+
+    Args:
+        number: the id.
+        events: number of the trace's events.
+    """
+    if number >= events:
+        raise UnknownSlice(
+            f"No slice has the id {number}: the trace has {events} events, and ids count from 0.", events=events
+        )
 
 
 def not_one_event(name: str) -> UnknownSlice:

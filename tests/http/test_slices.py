@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from service.operations.views import View
 from tests.http.test_opening import write_opening
@@ -112,6 +114,50 @@ def test_equal_slices_have_their_own_arguments(server: Server, opening: str, sel
     assert len(set(marks)) == len(marks) > 10
 
 
+EQUAL = st.lists(st.tuples(st.integers(0, 1), st.sampled_from("zzizfsx")), min_size=2, max_size=12)
+"""Events of two threads at one time: slices without duration, instants, ends of arrows, and slices with a duration."""
+
+
+def equal_events(kinds: list[tuple[int, str]], ts: int) -> list[dict[str, Any]]:
+    phases: dict[str, dict[str, Any]] = {
+        "z": {"ph": "X", "dur": 0},
+        "x": {"ph": "X", "dur": 5},
+        "i": {"ph": "i", "s": "t"},
+    }
+    return [
+        {"name": "equal", "cat": "c", "pid": 1, "tid": tid, "ts": ts, "id": 1, "args": {"mark": f"{ts}-{at}"}}
+        | phases.get(kind, {"ph": kind})
+        for at, (tid, kind) in enumerate(kinds)
+    ]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.lists(EQUAL, min_size=40, max_size=40))
+def test_slices_of_one_time_have_their_own_arguments_though_arrows_end_there(
+    server: Server, tmp_path_factory: pytest.TempPathFactory, groups: list[list[tuple[int, str]]]
+) -> None:
+    events = [event for at, kinds in enumerate(groups) for event in equal_events(kinds, 100 + 10 * at)]
+    path = tmp_path_factory.mktemp("equal") / "equal.pt.trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    trace = str(server.upload(path)["id"])
+    marks = {event["args"]["mark"]: at for at, event in enumerate(events)}
+    for number, pairs in engine_arguments(server, trace).items():
+        details = found(server, trace, f"id:{number}")
+        assert (pairs_of(details), details["position"]) == (pairs, marks[dict(pairs)["args.mark"]])
+    server.api.delete(f"/traces/{trace}")
+
+
+def test_slice_that_a_selection_cuts_has_its_original_times_as_an_argument(server: Server, opening: str) -> None:
+    window = {"window": {"start_ns": 4_458_676_420_999_505, "end_ns": 4_458_676_420_999_510}, "straddle": "clip"}
+    expected = engine_arguments(server, opening, selection=window)
+    cut = {number: pairs for number, pairs in expected.items() if "args.clipped" in dict(pairs)}
+    assert cut
+    for number, pairs in cut.items():
+        details = found(server, opening, f"id:{number}", args="essential", selection=json.dumps(window))
+        assert pairs_of(details) == pairs
+        assert (details["ts_ns"], details["dur_ns"]) == (4_458_676_420_999_505, 5)
+
+
 def test_forms_of_a_reference_find_one_event(server: Server, opening: str, opening_path: Path) -> None:
     events = json.loads(opening_path.read_text())["traceEvents"]
     position = next(at for at, event in enumerate(events) if event.get("name") == "later")
@@ -128,7 +174,7 @@ def test_forms_of_a_reference_find_one_event(server: Server, opening: str, openi
 @pytest.mark.parametrize(
     ("reference", "status", "text"),
     [
-        ("id:100000", 422, "No slice of the engine has the id 100000."),
+        ("id:100000", 422, "No slice has the id 100000: the trace has "),
         ("position:100000", 422, "The trace has no event at position 100000"),
         ("at:5:later", 422, "the nearest begins at 4458676420999500 ns"),
         ("later", 422, "position:"),
@@ -177,5 +223,13 @@ def test_link_to_the_ui_loads_fewer_arguments_of_a_large_trace_unless_told(
     assert args_of(large) == "essential"
     assert [args_of(large, args=args) for args in ("all", "essential", "none")] == ["all", "essential", "none"]
     assert args_of(large, start_ns=0, end_ns=200, relative="true") == "all"  # that part is small
-    begun = upload("begun", [*slices, {"ph": "B", "name": "b", "pid": 1, "tid": 1, "ts": 0}])
-    assert args_of(begun) == "all"  # the UI could not get its arguments later
+    for phase in ("B", "b", "n"):
+        other = upload(phase, [*slices, {"ph": phase, "name": "other", "pid": 1, "tid": 1, "ts": 0, "id": 1}])
+        assert args_of(other) == "all"  # the UI could not get its arguments later
+    crowded = [{"ph": "X", "name": "last", "pid": 1, "tid": 2, "ts": 1_000_000, "dur": 5}, *slices]
+    trace = upload("crowded", crowded)
+    window = {"start_ns": 0, "end_ns": 2_000_000, "relative": "true"}  # 101 events in 0.2 % of the time
+    assert args_of(trace, **window) == "essential"
+    assert args_of(trace, threads="1/2") == "all"
+    assert args_of(trace, threads="1/2", slice="position:0") == "all"
+    assert args_of(trace, slice="position:0") == "essential"

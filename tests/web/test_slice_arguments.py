@@ -99,8 +99,37 @@ def test_search_says_which_arguments_it_finds_and_links_to_all(sparing: Server, 
     viewer.notice.get_by_role("link", name="Load all arguments").click()
     expect(page).to_have_title(f"{NAME} - Perfetto UI")
     viewer.expect_tracks()
-    viewer.search("alike")
+    viewer.query("select count(*) from args")
     expect(viewer.notice).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select count(*) from slice, args where slice.arg_set_id = args.arg_set_id",
+        'select extract_arg(arg_set_id, "args.mark") from slice',
+        "include perfetto module torch.ops; select count(input_dims) from torch_op",
+        "select count(*) from\n-- all of them\nargs",
+    ],
+)
+def test_sql_that_may_read_arguments_says_which_are_loaded(sparing: Server, page: Page, opening: str, sql: str) -> None:
+    viewer = Viewer.open(page, address(sparing, opening, args="essential"))
+    viewer.query("select count(*) from slice")
+    expect(viewer.notice).to_have_count(0)
+    viewer.query(sql)
+    expect(viewer.notice).to_contain_text("Search and SQL find essential arguments of this trace")
+
+
+def test_all_arguments_are_loaded_at_the_slice_that_is_selected(sparing: Server, page: Page, opening: str) -> None:
+    [[number]] = sparing.rows(opening, "select id from slice where name = 'later'")
+    assert isinstance(number, int)
+    viewer = Viewer.open(page, address(sparing, opening, args="essential"))
+    shown = details_of(viewer, number)
+    page.get_by_role("link", name="Load all arguments").click()
+    expect(page).to_have_title(f"{NAME} - Perfetto UI")
+    viewer.expect_tracks()
+    expect(viewer.details()).to_have_text(shown, use_inner_text=True)
+    assert page.evaluate("app.trace.selection.selection.eventId") == number
 
 
 def test_sidebar_links_to_all_arguments_of_the_same_part(sparing: Server, page: Page, opening: str) -> None:

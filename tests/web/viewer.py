@@ -117,6 +117,10 @@ class Viewer:
         expect(place).to_have_text(re.compile(r"^1 / "))
         return int(place.inner_text().split("/")[1])
 
+    def query(self, sql: str) -> None:
+        """Run SQL as the UI's page for queries does."""
+        self.page.evaluate("async (sql) => { await app.trace.engine.query(sql); }", sql)
+
     def select(self, number: int) -> None:
         """Select a slice by its id in the engine, and wait for its details."""
         self.page.evaluate("id => app.trace.selection.selectSqlEvent('slice', id)", number)

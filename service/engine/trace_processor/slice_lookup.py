@@ -12,6 +12,7 @@ SELECT s.ts, s.dur, s.name, t.pid, t.tid
 FROM slice AS s LEFT JOIN thread_track AS tt ON tt.id = s.track_id LEFT JOIN _torch_track AS t USING (utid)
 WHERE s.id = {}
 """
+_COUNT = "SELECT count(*) FROM slice"
 _ALIKE = """
 SELECT count(*), sum(s.id < {})
 FROM slice AS s JOIN thread_track AS tt ON tt.id = s.track_id JOIN _torch_track AS t USING (utid)
@@ -44,7 +45,10 @@ async def slice_of(session: Session, number: int, client: Hashable, timeout_s: f
 
     properties = await first_row(_PROPERTIES.format(number))
     if properties is None:
-        raise UnknownSlice(f"No slice of the engine has the id {number}.")
+        slices = int((await first_row(_COUNT) or (0,))[0] or 0)
+        raise UnknownSlice(
+            f"No slice of the engine has the id {number}: it has {slices} slices, and ids count from 0.", slices=slices
+        )
     ts, dur, name, pid, tid = properties
     if pid is None:
         raise not_one_event(str(name))

@@ -30,6 +30,7 @@ from service.http.selection_parameters import Selected
 from service.http.server.inbox import CONNECTION_MAX_BYTES, MESSAGE_MAX_BYTES, ByteBudget, Inbox
 from service.http.services import ServicesDep
 from service.http.view_parameters import ESSENTIAL, SLICE_FORMS, SOURCE
+from service.jobs.children.tasks.questions import OpeningTask
 from service.operations.sessions import ui_args
 from service.operations.views import View
 from service.rendering.view import InitialView
@@ -103,15 +104,19 @@ async def open_perfetto(
     view.check(trace)
     reference = None if slice_text is None else SliceReference.parsed(slice_text)
     place = InitialView()
-    is_original = view.resolved(trace).source == "original"
-    if args is None and not is_original:
-        view = replace(view, args=ui_args(selection, trace.summary_or_empty, services.settings.ui_all_args_events))
-    if is_original:
+    if view.resolved(trace).source == "original":
         if reference and reference.kind != "id":
             raise SourceUnavailable("Slices of an original have ids only; others belong to events in columns.")
-    elif view.selection or reference:
-        columns = services.folder.columns_of(trace.id)
-        place = await services.analyses.opening(columns, trace.summary_or_empty, view.selection, reference)
+    else:
+        summary, most = trace.summary_or_empty, services.settings.ui_all_args_events
+        is_large = args is None and ui_args(summary.kept_events, summary, most) != "all"
+        if selection or reference:
+            columns = services.folder.columns_of(trace.id)
+            task = OpeningTask(columns, summary, selection, reference, counts_events=is_large)
+            place = await services.analyses.opening(task)
+        if is_large:
+            events = summary.kept_events if place.events is None else place.events
+            view = replace(view, args=ui_args(events, summary, most))
     return RedirectResponse(f"/perfetto/{view}/{_place_query(place, reference)}#!/viewer")
 
 

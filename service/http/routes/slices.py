@@ -12,6 +12,7 @@ from service.http.routes.sessions import LOADING, WaitForEngine, loading
 from service.http.services import ServicesDep
 from service.http.view_parameters import SLICE_FORMS, Viewed
 from service.jobs.children.tasks.questions import SliceTask
+from service.rendering.view import check_engine_id
 from service.trace.errors import SourceUnavailable
 from service.trace.slices import SliceReference
 
@@ -44,6 +45,7 @@ async def get_slice(
     if reference.kind != "id":
         task = SliceTask(columns, summary, view.selection, reference)
     else:
+        check_engine_id(reference.number, summary.kept_events)
         client = identity(request)
         session = services.session_operations.open(view, client)
         if not await session.settled(wait):

@@ -13,8 +13,8 @@ const SLICE = /arg_set_id as argSetId(,\s+ABS_TIME_STR\(ts\) as absTime\s+FROM s
 const ARGUMENTS = /^(\s*SELECT\s+id,\s+flat_key as flatKey,.+FROM args\s+WHERE arg_set_id = )-(\d+)(\s+ORDER BY id\s*)$/s;
 const SLICE_SETS = "-1 - id as argSetId$1";
 const COLUMNS = "id, arg_set_id, flat_key, key, int_value, string_value, real_value, value_type, display_value";
-/** A query that reads arguments, such as each search of the UI. */
-const READS_ARGUMENTS = /\b(?:from|join)\s+args\b|'args\./i;
+/** A query that may read arguments: a search, and SQL that names their table, a key of theirs or our package `torch`. */
+const READS_ARGUMENTS = /\bargs\b|\btorch/i;
 
 /** @type {Record<string, string>} */
 export const LOADED = { essential: "essential arguments", none: "no arguments" };
@@ -31,7 +31,7 @@ export function showAllArguments(app, view, report) {
   shared.setActiveTrace = function (/** @type {PerfettoTrace} */ opened) {
     if (opened.traceInfo.source.type === "HTTP_RPC") {
       completeArguments(app, opened, view, report);
-      const action = () => location.assign(wholeOf(view)); // the UI opens the `href` of an item in another tab
+      const action = () => location.assign(wholeOf(view, opened)); // the UI opens the `href` of an item in another tab
       opened.sidebar.addMenuItem({ section: "current_trace", text: "Load all arguments", icon: "data_object", action });
     }
     return activate.call(this, opened);
@@ -39,11 +39,16 @@ export function showAllArguments(app, view, report) {
 }
 
 /**
- * Address that opens the same part of the trace with all arguments.
+ * Address that opens the same part of the trace with all arguments, at the slice that is selected.
  * @param {View} view
+ * @param {PerfettoTrace} opened
  */
-function wholeOf({ trace, selection }) {
-  return `${api("traces", trace, "perfetto")}?${new URLSearchParams({ args: "all", ...(selection && { selection }) })}`;
+function wholeOf({ trace, selection }, opened) {
+  const { trackUri, eventId } = opened.selection.selection;
+  const isSlice = trackUri && opened.tracks.getTrack(trackUri)?.renderer.rootTableName === "slice";
+  const slice = isSlice && eventId !== undefined && `id:${eventId}`; // the same for all arguments
+  const query = new URLSearchParams({ args: "all", ...(selection && { selection }), ...(slice && { slice }) });
+  return `${api("traces", trace, "perfetto")}?${query}`;
 }
 
 /**
@@ -65,7 +70,8 @@ function completeArguments(app, trace, view, report) {
     if (!isTold && !app.isLoadingTrace && READS_ARGUMENTS.test(sql)) {
       isTold = true;
       const link = document.createElement("a");
-      link.href = wholeOf(view);
+      link.href = wholeOf(view, trace);
+      link.addEventListener("click", () => (link.href = wholeOf(view, trace)));
       link.textContent = "Load all arguments";
       link.style.color = "#9cc8f5";
       report(`Search and SQL find ${LOADED[view.args]} of this trace: no others are loaded. A selected slice shows all.`, link);

@@ -151,12 +151,14 @@ class OpeningTask:
         summary: the trace's summary.
         selection: the part of the trace that the UI shows; None for the whole trace.
         slice: the slice to select in the UI; None for none.
+        counts_events: whether to count the events that the UI shows.
     """
 
     columns: Path
     summary: Summary
     selection: Selection | None = None
     slice: SliceReference | None = None
+    counts_events: bool = False
 
     def run(self, _: "ReadingCache") -> bytes:
         """Return the JSON of an `InitialView`.
@@ -167,7 +169,8 @@ class OpeningTask:
         """
         from service.rendering.initial_view import initial_view
 
-        return orjson.dumps(initial_view(self.columns, self.summary, self.selection, self.slice))
+        view = initial_view(self.columns, self.summary, self.selection, self.slice, counts_events=self.counts_events)
+        return orjson.dumps(view)
 
 
 @dataclass(frozen=True)
