@@ -284,6 +284,30 @@ def test_tracks_are_shown_although_the_style_sheet_comes_last(
     Viewer(page).expect_tracks()
 
 
+def test_ui_reads_the_width_of_names_that_it_shows_although_our_modules_come_last(
+    server: Server, open_context: OpenContext, gpu_id: str
+) -> None:
+    page, held = open_context().new_page(), list[Route]()
+    page.add_init_script("""
+        const read = CSSStyleDeclaration.prototype.getPropertyValue;
+        window.widths = [];
+        CSSStyleDeclaration.prototype.getPropertyValue = function (name) {
+            const value = read.call(this, name);
+            if (name === "--track-shell-width") window.widths.push(value);
+            return value;
+        };
+    """)
+    page.route("**/static/timeline.js", lambda route: held.append(route))  # noqa: PLW0108 - Playwright refuses a method
+    page.goto(url_of(server, gpu_id), wait_until="commit")
+    page.wait_for_function("window.widths?.length")
+    for route in held:
+        route.continue_()
+    Viewer(page).expect_tracks()
+    shown = page.locator(".pf-track__shell").first.bounding_box()
+    assert shown
+    assert {float(width.removesuffix("px")) for width in page.evaluate("window.widths")} == {shown["width"]} == {330}
+
+
 def test_file_opened_in_the_ui_is_read_by_the_browser(
     server: Server, open_context: OpenContext, gpu_id: str, step_trace: Path
 ) -> None:

@@ -145,6 +145,15 @@
     navigator.serviceWorker.register = () => Promise.reject(new Error('This copy of the UI uses no service worker.'));
   }
 
+  // The column of names is wider than the UI's 250 px. The UI reads its width once, when it starts, so a module would be
+  // too late for a UI that the browser has cached. The end of a longer name is truncated; the UI shows it on hover.
+  document.documentElement.style.setProperty('--track-shell-width', '330px');
+  const titleStyle = document.createElement('style');
+  titleStyle.textContent = `
+    .pf-track__title.pf-middle-ellipsis { display: block; white-space: nowrap; text-overflow: ellipsis; }
+    .pf-track__title.pf-middle-ellipsis > span { overflow: visible; }`;
+  document.head.append(titleStyle);
+
   const notice = document.createElement('div');
   notice.dataset.testid = 'perfetto-notice';
   notice.style.cssText =
@@ -336,7 +345,7 @@
   }
 
   const timeline = import('/static/timeline.js');
-  timeline.then(({widenTitles}) => widenTitles(), () => null); // a failed import is reported by the start below
+  timeline.catch(() => null); // a failed import is reported by the start below
 
   (async () => {
     try {

@@ -15,7 +15,6 @@ import { showBusyTime } from "./minimap.js";
 
 const OPEN_TRACKS_MAX = 64; // tracks of expanded groups: several screens. All groups of 64 ranks draw 4 times slower.
 const THREADS_MAX = 12; // threads of a process outside of its group of further threads
-const TITLE_WIDTH = '330px'; // of the column of names; 250 px is the UI's default
 const LONG_NAME = 30; // characters; a longer name follows its number, so that only its end is truncated
 const PATH = -1, GPU = 0, HOST = 1, OTHER = 2; // kinds of groups, in order
 const OVERLAY = 'Critical path'; // the process that an overlay adds
@@ -35,16 +34,6 @@ const COLUMNS = {
   utid: NUMBER, upid: NUMBER, pid: TEXT, tid: TEXT, rank: NUMBER, device: NUMBER, stream: NUMBER, lane: NUMBER,
   thread: TEXT, process: TEXT, slices: NUMBER,
 };
-
-/** Widen the column of names before the UI reads its style. The end of a longer name is truncated; the UI shows it on hover. */
-export function widenTitles() {
-  document.documentElement.style.setProperty('--track-shell-width', TITLE_WIDTH);
-  const style = document.createElement('style');
-  style.textContent = `
-    .pf-track__title.pf-middle-ellipsis { display: block; white-space: nowrap; text-overflow: ellipsis; }
-    .pf-track__title.pf-middle-ellipsis > span { overflow: visible; }`;
-  document.head.append(style);
-}
 
 /** @type {Promise<void>} */
 let arrangement = Promise.resolve();
