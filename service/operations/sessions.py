@@ -15,12 +15,10 @@ from service.store.catalog import Trace
 from service.store.folder import Folder
 from service.trace.selection import Selection, share_of_time
 from service.trace.selection_fields import Args
-from service.trace.summary import Summary
+from service.trace.summary import NESTABLE_PHASES, Summary
 
 _CLOSURE_FACTOR = 1.5
 """Assumed ratio of a selection's share of events to its share of time; above 1, because the closure adds events."""
-_NOT_ONE_EVENT = frozenset({"B", "b", "n"})
-"""Phases whose slices consist of two events, or of one that is on no thread; see `service.rendering.shown_slices`."""
 _COMPRESSION_FACTOR = 8
 """Assumed ratio of a Perfetto trace's size to that of its compressed file; measured: 7 to 20."""
 
@@ -130,5 +128,4 @@ def ui_args(events: int, summary: Summary, all_args_events: int) -> Args:
         summary: the trace's summary.
         all_args_events: largest number of events that are loaded with all arguments.
     """
-    phases = {key.partition("|")[0] for key in summary.counts}
-    return "essential" if events > all_args_events and phases.isdisjoint(_NOT_ONE_EVENT) else "all"
+    return "essential" if events > all_args_events and summary.phases.isdisjoint(NESTABLE_PHASES) else "all"

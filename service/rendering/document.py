@@ -97,8 +97,7 @@ def _scan(parts: Parts, summary: Summary, keys: ArrowKeys) -> ArrowScan | None:
 
     Selections are small enough for JSON, which needs no scan.
     """
-    phases = {key.partition("|")[0] for key in summary.counts}
-    if phases & {*PHASES} - PHASES_KEPT:
+    if summary.phases & {*PHASES} - PHASES_KEPT:
         return None
     scan = ArrowScan(parts.tables(SCANNED), keys)
     return scan if scan.are_plain and scan.are_bound and scan.are_short else None

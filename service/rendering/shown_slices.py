@@ -23,13 +23,13 @@ from service.store.parts import TRACK, Flags, Ints, Part, Parts
 from service.trace.errors import AmbiguousSlice, UnknownSlice
 from service.trace.selection import Selection
 from service.trace.slices import SliceReference
-from service.trace.summary import FLOW_PHASES, Summary, key_of
+from service.trace.summary import FLOW_PHASES, NESTABLE_PHASES, TIMELESS_PHASES, Summary, key_of
 
 LISTED_MAX = 20
 """Number of slices that an error lists."""
 
 _COLUMNS = ("position", "ph", "name", "ts_ns", "dur_ns", *TRACK)
-_NO_SLICE = FLOW_PHASES | {"C", "M", "B", "E", "b", "n", "e"}
+_NO_SLICE = TIMELESS_PHASES | NESTABLE_PHASES
 _PHASE_NAMES = {
     "C": "a counter",
     "M": "metadata",

@@ -57,6 +57,9 @@ FLOW_PHASES = frozenset({"s", "t", "f"})
 TIMELESS_PHASES = FLOW_PHASES | {"M", "C"}
 """Phases that do not extend a trace's bounds: metadata, flows and counters."""
 
+NESTABLE_PHASES = frozenset({"B", "E", "b", "n", "e"})
+"""Phases whose slices are not one event on a thread: two events make one, or it is on a track of its own."""
+
 Key = str | int
 """A pid or a tid."""
 
@@ -248,10 +251,20 @@ class Summary:
     totals: dict[str, int] = field(default_factory=dict)
 
     @property
+    def phases(self) -> set[str]:
+        """The phases of its events."""
+        return {key.partition("|")[0] for key in self.counts}
+
+    @property
+    def categories(self) -> set[str]:
+        """The categories of its events."""
+        return {key.partition("|")[2] for key in self.counts}
+
+    @property
     def is_memory_history(self) -> bool:
         """True for a memory snapshot, a memory timeline and a part of one, unless it is merged with GPU work."""
-        categories = {key.partition("|")[2] for key in self.counts}
-        return not self.streams and not categories.isdisjoint({SNAPSHOT_CATEGORY, BLOCK_CATEGORY, TIMELINE_CATEGORY})
+        of_memory = {SNAPSHOT_CATEGORY, BLOCK_CATEGORY, TIMELINE_CATEGORY}
+        return not self.streams and not self.categories.isdisjoint(of_memory)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> "CoreSchema":

@@ -253,8 +253,7 @@ class Scope:
 
     def has_category(self, condition: Callable[[str], Any]) -> str:
         """Return an SQL condition: the category of the event meets a condition."""
-        categories = {key.partition("|")[2] for key in self.summary.counts}
-        return f"(cat IN {_sql_list(filter(condition, categories))})"
+        return f"(cat IN {_sql_list(filter(condition, self.summary.categories))})"
 
     def slices(self) -> "Slices":
         """Return the slices of the host and the annotations on devices. The first call reads all events."""
