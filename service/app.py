@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -112,6 +113,8 @@ class Application:
             app.router.routes.extend(router.routes)
         agents.mount(app)
         app.add_exception_handler(404, pages.not_found_handler(problems.framework_problem))
+        app.add_exception_handler(TracedockError, pages.problem_handler(problems.tracedock_problem))
+        app.add_exception_handler(RequestValidationError, pages.problem_handler(problems.invalid_request))
         app.mount(assets.STATIC_PATH, declares("public")(assets.static_app()))
         derive = app.openapi
 

@@ -59,7 +59,7 @@ def _differing(base: RankAnswer, other: RankAnswer) -> list[str]:
     if base.rank == other.rank:
         return []
     ranks = ("no rank" if answer.rank is None else f"rank {answer.rank}" for answer in (base, other))
-    return ["The base is of {}, the other trace of {}.".format(*ranks)]
+    return ["The base has {}, the other trace {}.".format(*ranks)]
 
 
 def _reason(answer: RankAnswer, side: str, opposite: Collection[int | None]) -> str:

@@ -353,7 +353,7 @@ QUESTION = Question(
     " communication; a kernel in less than half of the time from the first step to the last; operators that could use"
     " tensor cores, though no kernel does; more than 90 % of a GPU's memory in use; DataParallel on several GPUs;"
     " DistributedDataParallel without NCCL. If kernels run rarely and, in at least half of the time, only copies run,"
-    " or the host communicates, or it waits for a DataLoader, or it runs operators and calls, or nothing of these is"
+    " or the host communicates, or it waits for a DataLoader, or it runs operators and calls, or none of these is"
     " recorded, then the advice is about that. Advice on the largest share of the time comes first. Names of kernels"
     " show what uses tensor cores, or AMD's matrix cores, and in which precision. Of several ranks, advice is about the"
     " run, and exposed communication is separated into transfer and waiting for a late rank.",

@@ -95,7 +95,9 @@ def _check_ranks(ranks: "Sequence[_Rank]") -> None:
             raise CannotMerge(f"{rank.name} is a merged trace; merge the traces of its ranks instead.", trace=rank.name)
         if rank.known_number is None:
             raise CannotMerge(
-                f"The rank of {rank.name} is unknown; give the rank of each trace as `ranks`.", trace=rank.name
+                f"The rank of {rank.name} is unknown; give the rank of each trace as `ranks`, which a merge of named"
+                " traces takes.",
+                trace=rank.name,
             )
     counts = Counter((rank.number, rank.kind) for rank in ranks)
     for rank in ranks:

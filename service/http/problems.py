@@ -178,7 +178,8 @@ def as_problem(error: errors.TracedockError) -> Response:
     return problem(status_of(error), error.code, error.title, error.detail, **error.extra)
 
 
-async def _tracedock_error(_: Request, error: Exception) -> Response:
+async def tracedock_problem(_: Request, error: Exception) -> Response:
+    """Return the response for an error of the service."""
     if not isinstance(error, errors.TracedockError):
         raise error
     return as_problem(error)
@@ -196,7 +197,8 @@ async def framework_problem(_: Request, error: Exception) -> Response:
     return response
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def invalid_request(_: Request, error: Exception) -> Response:
+    """Return the response for a request with invalid parameters."""
     if not isinstance(error, RequestValidationError):
         raise error
     faults = [{"where": ".".join(map(str, fault["loc"])), "what": fault["msg"]} for fault in error.errors()]
@@ -217,8 +219,8 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 def install(app: FastAPI) -> None:
     """Install handlers that return all errors of the app in the format of this module."""
-    app.add_exception_handler(errors.TracedockError, _tracedock_error)
+    app.add_exception_handler(errors.TracedockError, tracedock_problem)
     app.add_exception_handler(HTTPException, framework_problem)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(RequestValidationError, invalid_request)
     app.add_exception_handler(ClientDisconnect, _disconnected)
     app.add_exception_handler(Exception, _unexpected)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
@@ -34,6 +35,8 @@ CONTENT_SECURITY_POLICY = "; ".join(
 
 _HERE = Path(__file__).parent
 _HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
+
+_OPENED_BY_LINK = ("/perfetto", "/report")
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -71,12 +74,31 @@ def not_found_handler(other_handler: Handler) -> Handler:
     """
 
     async def handle(request: Request, error: Exception) -> Response:
-        accepts_page = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
-        if accepts_page and not request.url.path.removeprefix(_root(request)).startswith("/api/"):
+        if _accepts_page(request) and not request.url.path.removeprefix(_root(request)).startswith("/api/"):
             return page(request, "not_found.html", status=404)
         return await other_handler(request, error)
 
     return handle
+
+
+def problem_handler(other_handler: Handler) -> Handler:
+    """Return a handler of errors: browsers that open the UI or a report by its link receive a page.
+
+    Args:
+        other_handler: the handler whose response is the error as JSON.
+    """
+
+    async def handle(request: Request, error: Exception) -> Response:
+        response = await other_handler(request, error)
+        if _accepts_page(request) and request.url.path.endswith(_OPENED_BY_LINK):
+            return page(request, "problem.html", status=response.status_code, problem=orjson.loads(response.body))
+        return response
+
+    return handle
+
+
+def _accepts_page(request: Request) -> bool:
+    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
 
 
 def add_to(pages: APIRouter) -> None:

@@ -304,7 +304,7 @@ def test_evidence_adds_up_to_the_value(ask: Ask, tmp_path: Path) -> None:
         "time from the first step to the last": 100_000,
         "longest time without a kernel": 50_000,
         **dict.fromkeys(IDLE_MEASURES.values(), 0),
-        "nothing of these is recorded": 60_000,
+        "neither operators, calls nor GPU work": 60_000,
     }
     trace = of(tmp_path, event("user_annotation", LOADER, 60, 6), kernel(0, 60), kernel(66, 34), name="loads")
     assert figures(ask("recommendations", trace), "dataloader") == {
@@ -353,7 +353,7 @@ def test_amd_matrix_cores_are_recognized_by_mfma_names(ask: Ask, tmp_path: Path)
     check, advice = advised(ask, plain_trace, "tensor_cores")
     assert check == "yes"
     assert "mixed precision" in (advice or "")
-    assert figures(ask("recommendations", plain_trace), "tensor_cores")["matrices are multiplied in fp32"] == 1
+    assert figures(ask("recommendations", plain_trace), "tensor_cores")["precisions of matrix products: fp32"] == 1
     radeon = {**MI300, "name": "AMD Radeon RX 6900 XT", "computeMajor": 10}
     assert advised(ask, of_mm(tmp_path, "radeon", VALU, gpu=radeon), "tensor_cores") == ("unknown", None)
     assert advised(ask, of_mm(tmp_path, "name", "mine", gpu=MI300), "tensor_cores") == ("unknown", None)

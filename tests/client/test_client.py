@@ -155,6 +155,7 @@ def test_text_without_a_matching_trace_is_unknown(client: Client, text: str) -> 
     with pytest.raises(ApiError) as caught:
         client.find(text)
     assert caught.value.code == "unknown_trace"
+    assert ("There is no trace yet on " in caught.value.detail) is (text == "latest")
 
 
 def test_query_is_repeated_while_the_engine_loads(client: Client, server: Server) -> None:

@@ -224,4 +224,4 @@ def test_report_on_a_run_has_the_figures_of_advice_on_its_gpus(server: Server, t
     (group,) = server.api.get("/groups", params={"name": "idle"}).json()["groups"]
     text = markdown(server, f"/groups/{group['id']}")
     for rank in range(2):
-        assert f"rank {rank}: nothing of these is recorded: 95 µs" in text
+        assert f"rank {rank}: neither operators, calls nor GPU work: 95 µs" in text

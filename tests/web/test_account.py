@@ -226,7 +226,7 @@ def test_millions_are_rounded_only_if_no_event_is_missing(page: Page, server: Se
     expect(torn).to_contain_text(re.compile("12,345 . Slices that end before they begin have no duration. negative"))
     expect(torn).to_contain_text(re.compile("3 . The engine's importer reports an error: An event could not be read."))
     expect(waiting).to_contain_text("step 4611686018427387905")
-    expect(waiting).to_contain_text("Waiting until other engines have ended and freed memory.")
+    expect(waiting).to_contain_text("Waiting until other engines have ended.")
     expect(loading).to_contain_text("Loading 11,950,003 events: 123 MB so far.")
 
 

@@ -300,3 +300,31 @@ def test_unknown_group_shows_an_error(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/groups/{'0' * 12}")
 
     expect(page.get_by_test_id("group-problem")).to_contain_text("There is no such group")
+
+
+def test_traces_without_rank_and_steps_are_shown_as_what_they_are(page: Page, server: Server) -> None:
+    group = f"plain {next(_numbers)}"
+    for name, length, facts in (
+        ("ranked.json", 40, {"distributedInfo": {"rank": 0, "world_size": 2}}),
+        ("bare.json", 40, {}),
+    ):
+        event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": length}
+        answer = server.api.put(
+            f"/traces/{name}",
+            params={"wait": PATIENCE_S, "group": group},
+            content=json.dumps({**facts, "traceEvents": [event]}),
+        )
+    page.goto(f"{server.url}/groups/{answer.json()['group']['id']}")
+
+    chart = page.get_by_test_id("chart-run-steps")
+    expect(chart).to_contain_text("Length of each trace: 40 µs")
+    expect(chart.get_by_role("link", name="no rank, no step: 40 µs")).to_be_visible()
+    labels = chart.locator("svg text")
+    expect(labels).to_have_text(["rank 0", "no rank", "no step"])
+    left = chart.bounding_box()
+    assert left is not None
+    assert all((box := label.bounding_box()) and box["x"] >= left["x"] for label in labels.all())
+
+    expect(page.get_by_test_id("group-merge")).to_have_text("Merge 2 traces")
+    page.get_by_test_id("group-merge").click()
+    expect(page.get_by_text("The rank of bare.json is unknown; give the rank of each trace")).to_be_visible()

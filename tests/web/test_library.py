@@ -528,6 +528,28 @@ def test_job_is_listed_with_its_progress_and_cancelled(
     assert server.api.get(f"/traces/{trace['id']}").json()["state"] == "failed"
 
 
+@pytest.mark.parametrize(
+    ("path", "title", "detail"),
+    [
+        ("nope<i>/perfetto", "There is no such trace", "nope<i>"),
+        ("{id}/perfetto?slice=id:99999999", "There is no such slice", "No slice has the id 99999999"),
+        ("{id}/perfetto?source=elsewhere", "The request can't be understood", "original"),
+        ("nope/report", "There is no such trace", "nope"),
+    ],
+)
+def test_link_that_can_not_be_opened_shows_why(page: Page, library: Server, path: str, title: str, detail: str) -> None:
+    trace = library.api.get("/traces", params={"limit": 1, "state": "ready"}).json()["traces"][0]["id"]
+    link = f"/traces/{path.format(id=trace)}"
+    answer = page.goto(f"{library.url}/api/v1{link}")
+    assert answer is not None
+    assert answer.status == library.api.get(link).status_code
+    expect(page.get_by_role("heading", level=1)).to_have_text(title)
+    expect(page.get_by_test_id("problem")).to_contain_text(detail)
+    assert library.api.get(link).json()["title"] == title, "scripts get JSON"
+    page.get_by_test_id("not-found").get_by_role("link", name="Traces").click()
+    expect(page.get_by_test_id("trace-list")).to_be_visible()
+
+
 def test_unknown_address_shows_what_exists(page: Page, library: Server) -> None:
     page.goto(f"{library.url}/run")
     expect(page.get_by_test_id("not-found")).to_contain_text("There is no page at /run")

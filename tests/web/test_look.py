@@ -22,8 +22,8 @@ Visit = Callable[[Page], None]
 
 
 STATES = [
-    "list", "ranks", "no match", "merge", "deletions", "import", "jobs", "not found", "ready", "cut", "cut error",
-    "child", "merged", "damaged", "failed", "unknown", "rows", "SQL error", "deletion", "group", "run",
+    "list", "ranks", "no match", "merge", "deletions", "import", "jobs", "not found", "bad link", "ready", "cut",
+    "cut error", "child", "merged", "damaged", "failed", "unknown", "rows", "SQL error", "deletion", "group", "run",
     "comparison", "analyses",
 ]  # fmt: skip
 
@@ -186,6 +186,7 @@ def visit(  # noqa: PLR0915, PLR0917 - each fixture makes one of the pages
         "import": imports,
         "jobs": opens(f"{server.url}/jobs", "jobs-ended"),
         "not found": opens(f"{server.url}/{'no_such_page' * 9}", "not-found"),
+        "bad link": opens(f"{server.url}/api/v1/traces/{long_name_id}/perfetto?slice=at:1:{'none' * 40}", "problem"),
         "no match": opens(f"{server.url}/?q={'no_such_trace' * 9}", "no-match"),
         "ready": ready,
         "damaged": opens(f"{server.url}/traces/{damaged_id}", "trace-health"),

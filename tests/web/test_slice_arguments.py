@@ -94,7 +94,7 @@ def test_search_says_which_arguments_it_finds_and_links_to_all(sparing: Server, 
     viewer = Viewer.open(page, address(sparing, opening, args="essential"))
     viewer.search("alike")
     expect(viewer.notice).to_contain_text(
-        "Search and SQL find essential arguments of this trace: no others are loaded."
+        "Search and SQL find essential arguments only. A selected slice shows all of its arguments."
     )
     viewer.notice.get_by_role("link", name="Load all arguments").click()
     expect(page).to_have_title(f"{NAME} - Perfetto UI")
@@ -117,7 +117,7 @@ def test_sql_that_may_read_arguments_says_which_are_loaded(sparing: Server, page
     viewer.query("select count(*) from slice")
     expect(viewer.notice).to_have_count(0)
     viewer.query(sql)
-    expect(viewer.notice).to_contain_text("Search and SQL find essential arguments of this trace")
+    expect(viewer.notice).to_contain_text("Search and SQL find essential arguments only")
 
 
 def test_all_arguments_are_loaded_at_the_slice_that_is_selected(sparing: Server, page: Page, opening: str) -> None:

@@ -186,7 +186,8 @@ class AsyncTraces(AsyncGroups):
         else:
             matches = [trace async for trace in self.traces(name=text) if trace["name"] == text]
         if not matches:
-            raise NotFoundError("unknown_trace", "Unknown trace", f"There is no trace {text!r} on {self.url}.", 404)
+            missing = "trace yet" if text == "latest" else f"trace {text!r}"
+            raise NotFoundError("unknown_trace", "Unknown trace", f"There is no {missing} on {self.url}.", 404)
         if len(matches) > 1:
             raise AmbiguousTraceError(text, matches)
         return await self.trace(matches[0])

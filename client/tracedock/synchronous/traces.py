@@ -187,7 +187,8 @@ class Traces(Groups):
         else:
             matches = [trace for trace in self.traces(name=text) if trace["name"] == text]
         if not matches:
-            raise NotFoundError("unknown_trace", "Unknown trace", f"There is no trace {text!r} on {self.url}.", 404)
+            missing = "trace yet" if text == "latest" else f"trace {text!r}"
+            raise NotFoundError("unknown_trace", "Unknown trace", f"There is no {missing} on {self.url}.", 404)
         if len(matches) > 1:
             raise AmbiguousTraceError(text, matches)
         return self.trace(matches[0])

@@ -114,7 +114,7 @@ IDLE_MEASURES = {
     "communication": "communication of the host while no kernel runs",
     "data": "waiting for a DataLoader while no kernel runs",
     "host": "operators and calls of the host while no kernel runs",
-    "nothing": "nothing of these is recorded",
+    "nothing": "neither operators, calls nor GPU work",
 }
 """The measure of the time of each cause."""
 

@@ -179,7 +179,7 @@ class EngineView {
  * @param {Session} session
  */
 export function progressOf({ state, progress }) {
-  if (state === "waiting") return "Waiting until other engines have ended and freed memory.";
+  if (state === "waiting") return "Waiting until other engines have ended.";
   const what = progress.events_total === null ? "the original" : plural(progress.events_total, "event");
   return `Loading ${what}: ${bytes(progress.bytes)} so far.`;
 }

@@ -97,7 +97,8 @@ function showCycle(now) {
   const [traces, merged] = [shownTraces(now).filter(isReady), mergedOf(now).traces.filter(({ state }) => state !== "failed")];
   const unread = now.ranks.filter((rank) => !isReady(rank));
   fillCycles(byId("cycle"), now);
-  setText(byId("merge-run"), `Merge ${plural(new Set(merged.map(({ rank, trace }) => (rank === null ? trace : String(rank)))).size, "rank")}`);
+  const ranks = new Set(merged.map(({ rank }) => (rank === null ? null : String(rank))));
+  setText(byId("merge-run"), `Merge ${ranks.has(null) ? plural(merged.length, "trace") : plural(ranks.size, "rank")}`);
   byId("merge-run").disabled = merged.length < 2 || unread.length > 0;
   byId("merge-run").title = unread.length > 0 ? "A merge needs all traces of the run." : "";
   const named = namedCycle(now);

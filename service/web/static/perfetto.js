@@ -247,7 +247,7 @@
         engineStatus = await request(STATUS, {method: 'POST'});
         return session.source === 'original';
       }
-      if (session.state === 'waiting') showNotice('The engine waits until other engines have ended and freed memory.');
+      if (session.state === 'waiting') showNotice('The engine waits until others have ended.');
       else showNotice(`The engine is loading the trace: ${megabytes(session.progress.bytes)} MB so far.`);
     }
   }

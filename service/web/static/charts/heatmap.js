@@ -11,9 +11,9 @@ const FAINTEST = 0.06; // opacity of the smallest value
 
 /**
  * Make the chart. Rows and columns have the given order; a cell that is missing stays empty.
- * @param {{ title: string, name: string, rows: string[], columns: string[], cells: Cell[], text: (value: Int) => string, nounOfColumn: string }} parts
+ * @param {{ title: string, name: string, rows: string[], columns: string[], cells: Cell[], text: (value: Int) => string, nameOfColumn: (column: string) => string }} parts
  */
-export function heatmap({ title, name, rows, columns, cells, text, nounOfColumn }) {
+export function heatmap({ title, name, rows, columns, cells, text, nameOfColumn }) {
   const values = cells.map(({ value }) => Number(value));
   const [least, most] = [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), 0)];
   const [rowOf, columnOf] = [indexOf(rows), indexOf(columns)];
@@ -33,13 +33,13 @@ export function heatmap({ title, name, rows, columns, cells, text, nounOfColumn 
       const opacity = most > least ? FAINTEST + (1 - FAINTEST) * ((Number(cell.value) - least) / (most - least)) : 0.5;
       const place = { x: LEFT + (columnOf.get(cell.column) ?? 0) * wide, y: (rowOf.get(cell.row) ?? 0) * tall };
       const mark = svg("rect", { ...place, class: "cell", width: Math.max(0.5, wide - 1), height: tall - 1, "fill-opacity": opacity.toFixed(3), "data-row": cell.row, "data-column": cell.column, "data-value": cell.value });
-      withTooltip(mark, () => [`${cell.row}, ${nounOfColumn} ${cell.column}`, text(cell.value), ...(cell.note ? [cell.note] : [])]);
-      return cell.href ? svg("a", { href: cell.href, "aria-label": `${cell.row}, ${nounOfColumn} ${cell.column}: ${text(cell.value)}` }, mark) : mark;
+      withTooltip(mark, () => [`${cell.row}, ${nameOfColumn(cell.column)}`, text(cell.value), ...(cell.note ? [cell.note] : [])]);
+      return cell.href ? svg("a", { href: cell.href, "aria-label": `${cell.row}, ${nameOfColumn(cell.column)}: ${text(cell.value)}` }, mark) : mark;
     });
     return svg("svg", { width, height: height + BOTTOM }, svg("g", { class: "tick", "aria-hidden": "true" }, labels), marks);
   }
 
-  const range = cells.length > 0 ? ` from ${text(least)} to ${text(most)}` : "";
+  const range = cells.length === 0 ? "" : least === most ? `: ${text(most)}` : ` from ${text(least)} to ${text(most)}`;
   return chart({ title: `${title}${range}`, name, summary: `${title}${range}, of ${rows.length} ranks and ${columns.length} columns.`, draw });
 }
 

@@ -10,7 +10,7 @@ import { showProblem } from "../problem.js";
 import { chosenColumns, recordsOf } from "../records.js";
 import { perfettoOf } from "../selection.js";
 import { showTable } from "../table.js";
-import { measureOf } from "./measures.js";
+import { measureOf, nameOfStep } from "./measures.js";
 
 const BARS_MAX = 128; // GPUs
 const MARGIN = 2n; // lengths of a collective that its link shows on each side of it
@@ -108,7 +108,7 @@ function showMeasure(name, answers, traceOf) {
   if (body.querySelector("[role=alert]")) return; // the request failed
   const measure = measureOf(name, answers, traceOf);
   if (measure === null) none("run-steps-body", name === "total" ? "These traces have no steps." : "The ranks have no collectives whose waits can be measured.");
-  else body.replaceChildren(heatmap({ ...measure, name: "run-steps", text: duration, nounOfColumn: "step" }));
+  else body.replaceChildren(heatmap({ ...measure, name: "run-steps", text: duration, nameOfColumn: nameOfStep }));
 }
 
 /**

@@ -12,6 +12,8 @@ const OF_COLLECTIVES = {
   transfer: { title: "Transfer of data in each step", column: "transfer_ns" },
 };
 
+const NO_STEP = "no step"; // a trace without steps, or collectives outside of steps
+
 /**
  * Return the cells of a measure; null if the traces do not show it.
  * @param {string} name
@@ -21,7 +23,10 @@ const OF_COLLECTIVES = {
  */
 export function measureOf(name, { steps, collectives }, traceOf) {
   const spans = steps === null ? [] : recordsOf(steps.tables.steps);
-  if (name === "total") return spans.length === 0 ? null : of("Length of each step", spans, "total_ns", spans, traceOf);
+  if (name === "total") {
+    const what = spans.some(({ step }) => step !== null) ? "step" : "trace";
+    return spans.length === 0 ? null : of(`Length of each ${what}`, spans, "total_ns", spans, traceOf);
+  }
   if (collectives === null) return null;
   const { title, column } = OF_COLLECTIVES[name];
   const rows = recordsOf(collectives.tables.steps);
@@ -44,16 +49,22 @@ function of(title, records, column, spans, traceOf) {
     const id = traceOf(row.rank);
     const place = places.get(`${row.rank}/${row.step}`);
     const window = place ? `?${new URLSearchParams({ start_ns: String(place.start_ns), end_ns: String(place.end_ns) })}` : "";
-    return [{ row: rankLabel(row.rank), column: String(row.step), value, href: id === null ? undefined : `${pageOf(id)}${window}` }];
+    return [{ row: rankLabel(row.rank), column: stepLabel(row.step), value, href: id === null ? undefined : `${pageOf(id)}${window}` }];
   });
   return { title, cells, rows: [...new Set(cells.map(({ row }) => row))], columns: ordered(cells.map((cell) => cell.column)) };
 }
 
 /** @param {Value} rank */
-export const rankLabel = (rank) => (rank === null ? "rank unknown" : `rank ${rank}`);
+export const rankLabel = (rank) => (rank === null ? "no rank" : `rank ${rank}`);
+
+/** @param {Value} step */
+const stepLabel = (step) => (step === null ? NO_STEP : String(step));
+
+/** @param {string} label */
+export const nameOfStep = (label) => (label === NO_STEP ? label : `step ${label}`);
 
 /**
- * The distinct numbers, in ascending order.
- * @param {string[]} numbers
+ * The distinct labels of steps in ascending order, and `NO_STEP` behind them.
+ * @param {string[]} labels
  */
-const ordered = (numbers) => [...new Set(numbers)].sort((a, b) => Number(a) - Number(b));
+const ordered = (labels) => [...new Set(labels)].sort((a, b) => Number(a === NO_STEP) - Number(b === NO_STEP) || Number(a) - Number(b));
