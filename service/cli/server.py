@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
@@ -47,10 +48,12 @@ def serve(
     """Run the server until Ctrl-C."""
     gc.disable()  # until the server runs: while modules load, nothing is garbage, and each collection takes longer
     from pydantic import BaseModel
+    from pydantic.warnings import UnsupportedFieldAttributeWarning
 
     # Models are built at their first use: those of FastAPI for OpenAPI alone took a twentieth of the start.
     # https://docs.pydantic.dev/latest/api/config/#pydantic.config.ConfigDict.defer_build
     BaseModel.model_config["defer_build"] = True
+    warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)  # as FastAPI does while it makes models
     settings = settings_of(host=host, port=port, data=data, perfetto_port=perfetto_port)
     os.environ.pop("TRACEDOCK_TOKEN", None)  # it is in the settings; child processes must not see it
     with ThreadPoolExecutor(1, "engine check") as thread:

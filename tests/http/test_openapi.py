@@ -403,3 +403,12 @@ def test_operations_that_accept_an_idempotency_key_say_so(document: Json) -> Non
         *("uploadTrace", "beginUpload", "importTraces", "splitTrace", "mergeTraces", "createGroup", "mergeGroup"),
         "overlayTrace",
     }
+
+
+def test_building_the_document_logs_no_warnings(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    server.command = (sys.executable, "-m", "service")  # which builds models at their first use
+    server.start()
+    assert httpx.get(f"{server.url}/openapi.json").status_code == 200
+    assert server.stop() == 0
+    assert "Warning" not in server.log_text()
