@@ -281,6 +281,15 @@ def test_reason_says_why_there_are_no_steps(ask: Ask, beside: Callable[..., Step
         assert answer.notes[0].startswith("Rank 0: no steps: The snapshot has no annotation `ProfilerStep#*`")
 
 
+def test_traces_with_the_same_reason_are_named_together(ask: Ask, beside: Callable[..., StepTrace]) -> None:
+    untimed = pickled(snapshot([entry("alloc", BASE, 10)]))
+    traces = [beside(trace_of(STEPS_NS), f"{letter}.json") for letter in "abcde"]
+    [note] = ask(untimed, *traces).notes
+    assert note.endswith(
+        "`Optimizer.step#*`. a.json, b.json, c.json, 2 more: The entries of the snapshot have no times."
+    )
+
+
 def test_trace_with_a_long_list_of_steps_that_was_deleted_is_a_reason(
     ask: Ask, beside: Callable[..., StepTrace]
 ) -> None:

@@ -1,6 +1,6 @@
 """Sources of the steps of a memory snapshot: its own annotations, or a trace of its rank in the same run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -9,6 +9,8 @@ from service.analysis.table import RANK, count, word
 
 ANNOTATIONS, TRACE = "snapshot", "trace"
 """Kinds of sources."""
+
+_NAMED_MAX = 3
 
 STEP_SOURCES = (
     RANK,
@@ -41,7 +43,7 @@ def notes_of(sources: pa.Table) -> Iterator[str]:
         by_rank.setdefault((row.get("cycle"), row["rank"]), []).append(row)
     for (_, rank), rows in by_rank.items():
         used = next((row for row in rows if row["used"] == "yes"), None)
-        sentence = _origin(used) if used else "No steps: " + " ".join(map(_reason, rows))
+        sentence = _origin(used) if used else "No steps: " + " ".join(_reasons(rows))
         yield sentence if rank is None else f"Rank {rank}: {sentence[0].lower()}{sentence[1:]}"
 
 
@@ -52,5 +54,11 @@ def _origin(used: Mapping[str, Any]) -> str:
     return f"Steps from trace {used['trace']}: {counts} overlap the snapshot's entries."
 
 
-def _reason(row: Mapping[str, Any]) -> str:
-    return row["reason"] if row["trace"] is None else f"{row['trace']}: {row['reason']}"
+def _reasons(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield each reason with the traces that it concerns."""
+    traces: dict[str, list[str]] = {}
+    for row in rows:
+        traces.setdefault(row["reason"], []).extend([row["trace"]] if row["trace"] is not None else [])
+    for reason, names in traces.items():
+        more = [f"{len(names) - _NAMED_MAX} more"] if len(names) > _NAMED_MAX else []
+        yield ": ".join(filter(None, [", ".join(names[:_NAMED_MAX] + more), reason]))
