@@ -158,6 +158,11 @@ def test_text_without_a_matching_trace_is_unknown(client: Client, text: str) -> 
     assert ("There is no trace yet on " in caught.value.detail) is (text == "latest")
 
 
+def test_latest_of_an_empty_server_is_no_group_either(client: Client) -> None:
+    with pytest.raises(ApiError, match="There is no trace yet on "):
+        client.target("latest")
+
+
 def test_query_is_repeated_while_the_engine_loads(client: Client, server: Server) -> None:
     server.script(
         "POST",

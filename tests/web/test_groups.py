@@ -304,11 +304,11 @@ def test_unknown_group_shows_an_error(page: Page, server: Server) -> None:
 
 def test_traces_without_rank_and_steps_are_shown_as_what_they_are(page: Page, server: Server) -> None:
     group = f"plain {next(_numbers)}"
-    for name, length, facts in (
-        ("ranked.json", 40, {"distributedInfo": {"rank": 0, "world_size": 2}}),
-        ("bare.json", 40, {}),
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 40}
+    for name, facts in (
+        ("ranked.json", {"distributedInfo": {"rank": 0, "world_size": 2}}),
+        ("bare.json", {}),
     ):
-        event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": length}
         answer = server.api.put(
             f"/traces/{name}",
             params={"wait": PATIENCE_S, "group": group},

@@ -120,6 +120,14 @@ def test_sql_that_may_read_arguments_says_which_are_loaded(sparing: Server, page
     expect(viewer.notice).to_contain_text("Search and SQL find essential arguments only")
 
 
+def test_sql_without_any_arguments_says_so(sparing: Server, page: Page, opening: str) -> None:
+    viewer = Viewer.open(page, address(sparing, opening, args="none"))
+    viewer.query("select count(*) from args")
+    expect(viewer.notice).to_contain_text(
+        "Search and SQL find no arguments. A selected slice shows all of its arguments."
+    )
+
+
 def test_all_arguments_are_loaded_at_the_slice_that_is_selected(sparing: Server, page: Page, opening: str) -> None:
     [[number]] = sparing.rows(opening, "select id from slice where name = 'later'")
     assert isinstance(number, int)

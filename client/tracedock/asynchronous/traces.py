@@ -208,7 +208,7 @@ class AsyncTraces(AsyncGroups):
                 raise AmbiguousTargetError(text, error.traces, group) from error
             raise
         except ApiError as error:
-            if error.code != "unknown_trace":
+            if error.code != "unknown_trace" or text == "latest":
                 raise
             if group:
                 return "group", group

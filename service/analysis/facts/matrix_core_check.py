@@ -89,18 +89,20 @@ def matrix_core_check(scope: Scope, *, as_tensorboard: bool) -> Iterator[Check]:
     precisions = precisions_of(scope) if applies else set()
     if applies and not as_tensorboard and not precisions & (_REDUCED | _FULL):
         applies = None
-    named = [", ".join(sorted(precisions))] if precisions else []
     longest = scope.table(_AT, position=times["longest"]).to_pylist() if applies else []
     place = TimelineSpan(longest[0]["name"], longest[0]["start_ns"], longest[0]["end_ns"]) if longest else None
+    evidence = [
+        Evidence("kernels of operators that could use tensor cores", could, "ns", place),
+        Evidence("kernels of operators", total or 0, "ns"),
+        Evidence("distinct kernel names, none of which uses tensor cores", len(scope.kernel_names), "names"),
+    ]
+    if precisions:
+        names = ", ".join(sorted(precisions))
+        evidence.append(Evidence(f"precisions of matrix products: {names}", len(precisions), "precisions"))
     yield Check(
         "tensor_cores", applies, value, 0,
         f"{value or 0:.1f} % of kernel time is spent for operators that could use tensor cores, but no kernel does.",
-        place=place, advice=None if as_tensorboard else _advice(precisions), evidence=(
-            Evidence("kernels of operators that could use tensor cores", could, "ns", place),
-            Evidence("kernels of operators", total or 0, "ns"),
-            Evidence("distinct kernel names, none of which uses tensor cores", len(scope.kernel_names), "names"),
-            *(Evidence(f"precisions of matrix products: {names}", len(precisions), "precisions") for names in named),
-        ),
+        place=place, advice=None if as_tensorboard else _advice(precisions), evidence=tuple(evidence),
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Sources of the steps of a memory snapshot: its own annotations, or a trace of its rank in the same run."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -54,11 +54,9 @@ def _origin(used: Mapping[str, Any]) -> str:
     return f"Steps from trace {used['trace']}: {counts} overlap the snapshot's entries."
 
 
-def _reasons(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield each reason with the traces that it concerns."""
-    traces: dict[str, list[str]] = {}
-    for row in rows:
-        traces.setdefault(row["reason"], []).extend([row["trace"]] if row["trace"] is not None else [])
-    for reason, names in traces.items():
+    for reason in dict.fromkeys(row["reason"] for row in rows):
+        names = [row["trace"] for row in rows if row["reason"] == reason and row["trace"] is not None]
         more = [f"{len(names) - _NAMED_MAX} more"] if len(names) > _NAMED_MAX else []
-        yield ": ".join(filter(None, [", ".join(names[:_NAMED_MAX] + more), reason]))
+        yield f"{', '.join(names[:_NAMED_MAX] + more)}: {reason}" if names else reason

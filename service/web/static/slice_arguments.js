@@ -74,7 +74,7 @@ function completeArguments(app, trace, view, report) {
       link.addEventListener("click", () => (link.href = wholeOf(view, trace)));
       link.textContent = "Load all arguments";
       link.style.color = "#9cc8f5";
-      report(`Search and SQL find ${LOADED[view.args]} only. A selected slice shows all of its arguments.`, link);
+      report(`Search and SQL find ${LOADED[view.args]}${view.args === "none" ? "" : " only"}. A selected slice shows all of its arguments.`, link);
     }
     return query.call(this, sql.replace(SLICE, SLICE_SETS), tag);
   };
